@@ -1,0 +1,51 @@
+# DaisyChain. `make demo` shows a chain on this machine; `make test` proves it.
+# TORCH_INDEX: where torch's CPU wheels come from; empty = the ordinary package index only.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lint types imports unit simulation integration clean
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  $(if $(strip $(TORCH_INDEX)),--extra-index-url $(TORCH_INDEX)) -e '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Three nodes on this machine train the digits; the coordinator is killed on the way
+	$(BIN)/daisychain demo --nodes 3 --kill coordinator
+
+check: format lint types imports unit simulation ## Format, lint, types, import contracts, unit tests, simulation
+
+format: $(STAMP)
+	$(BIN)/ruff format --check node tests jobs
+
+lint: $(STAMP)
+	$(BIN)/ruff check node tests jobs
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+unit: $(STAMP) ## Unit tests (no sockets, no sleeping)
+	$(BIN)/pytest -q tests/unit
+
+simulation: $(STAMP) ## The real core under a seeded network, clock and disk
+	$(BIN)/pytest -q tests/simulation
+
+integration: $(STAMP) ## Real processes, sockets and gloo
+	$(BIN)/pytest -q tests/integration
+
+test: $(STAMP) ## Every test
+	$(BIN)/pytest -q tests
+
+clean: ## Remove what was built
+	rm -rf $(VENV) build node/*.egg-info

@@ -1,0 +1,3 @@
+"""DaisyChain: chains spare machines to train small PyTorch models together."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The daisychain command: its sub-commands, what they print, their exit codes."""

@@ -1,0 +1,50 @@
+"""The life of a job: what the chain knows of it, and the table of its transitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from daisychain.core.ids import RunId
+
+
+class JobState(StrEnum):
+    """Where a run stands; the later states win when two nodes tell different ones."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+    FINISHED = "finished"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to the run."""
+        return self in (JobState.CANCELLED, JobState.FAILED, JobState.FINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class JobCard:
+    """One run of one job, as nodes tell it to each other.
+
+    Attributes:
+        run_id: the job's digest and the submission number.
+        name: the folder's name under ``jobs/``.
+        digest: sha256 (hex) over the folder's files, its results left out.
+        submitted_at: Unix seconds when it was first seen, the least that any node tells; orders the queue
+            (ties by run_id).
+        state: see JobState.
+        reason: why it failed or was cancelled, with the remedy.
+        min_nodes: the first world waits for this many nodes.
+        step, steps: committed training steps, and how many there are (0 = not yet known).
+    """
+
+    run_id: RunId
+    name: str
+    digest: str
+    submitted_at: float
+    state: JobState = JobState.QUEUED
+    reason: str = ""
+    min_nodes: int = 1
+    step: int = 0
+    steps: int = 0

@@ -1,0 +1,108 @@
+"""What a node says of itself when a link opens, and in every heartbeat after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from daisychain.core.ids import Address, Generation, NodeId, RunId, Term
+from daisychain.core.jobs import JobCard
+from daisychain.core.shares import Capacity
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """The facts of one start of one node: they do not change while its agent lives.
+
+    Attributes:
+        node_id: proven by the certificate of the link that carried this.
+        name: for people; not unique.
+        incarnation: rises by one at every start of the agent (persisted) and whenever the node
+            learns that others declared it dead; the higher one is the later one.
+        machine_id: tells two machines with a cloned state folder apart.
+        address: where the node's control port listens, on the proven interface.
+        version: DaisyChain's version; nodes train together only with equal major.minor.
+        torch_version: e.g. ``2.13.0+cpu``; nodes train together only with equal major.minor.
+        platform: ``linux``, ``darwin`` or ``win32``.
+        cores: logical CPUs that this node may use.
+        memory_bytes: memory that this node may use.
+        device: ``cpu`` or e.g. ``cuda: NVIDIA GeForce GTX 970 (5.2)``.
+    """
+
+    node_id: NodeId
+    name: str
+    incarnation: int
+    machine_id: str
+    address: Address
+    version: str
+    torch_version: str
+    platform: str
+    cores: int
+    memory_bytes: int
+    device: str
+
+
+class TrainerState(StrEnum):
+    """Where the node's trainer stands, as its agent knows it."""
+
+    NONE = "none"  # no trainer process
+    LOADING = "loading"  # started: importing torch, reading data, measuring
+    READY = "ready"  # loaded and in no world
+    FORMING = "forming"  # entering a world
+    TRAINING = "training"  # in a world
+    DONE = "done"  # holds the final state and has written the result
+    FAILED = "failed"  # the job failed here; TrainerStatus.reason says why
+
+
+@dataclass(frozen=True, slots=True)
+class TrainerStatus:
+    """The trainer of one node, as told to every peer.
+
+    Attributes:
+        state: see TrainerState.
+        run_id: the run it is loaded for; None when there is no trainer.
+        generation: the world it is in or entering; None when in none.
+        tick: committed ticks of the run: training steps and evaluations, in one rising count.
+        step: committed training steps of the run.
+        capacity: what it measured on this very job; None until READY.
+        stalled: the agent has had no sign of life from it for too long.
+        broken: the newest generation that it found broken; None when none was.
+        reason: why it failed, broke or stalled, for people.
+    """
+
+    state: TrainerState = TrainerState.NONE
+    run_id: RunId | None = None
+    generation: Generation | None = None
+    tick: int = 0
+    step: int = 0
+    capacity: Capacity | None = None
+    stalled: bool = False
+    broken: Generation | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """Everything about a node that changes; the whole of it travels in each heartbeat.
+
+    Attributes:
+        incarnation: that of the sender.
+        term: the highest term that the sender knows and has persisted.
+        leading: whether the sender itself is the coordinator of ``term``.
+        reachable: the members that the sender holds alive, itself included; sorted.
+        jobs: the jobs that the sender has or knows of; bounded by JOBS_MAX.
+        trainer: the sender's trainer.
+        standby: why the sender does not train though a job runs; empty when it does.
+    """
+
+    incarnation: int
+    term: Term
+    leading: bool
+    reachable: tuple[NodeId, ...]
+    jobs: tuple[JobCard, ...]
+    trainer: TrainerStatus
+    standby: str = ""
+
+
+JOBS_MAX = 256
+"""Most jobs told in a heartbeat: bounds its size, and what a peer can make us remember."""

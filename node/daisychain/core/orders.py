@@ -1,0 +1,70 @@
+"""What an agent tells its trainer, over their private socket pair."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daisychain.core.ids import Generation, NodeId, RunId
+from daisychain.core.world import WorldPlan
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRun:
+    """The first order, once: load this job and measure it; answered by TrainerReady or RunFailed.
+
+    Attributes:
+        node_id: whose trainer this is (finds its rank in a plan).
+        job_folder: the job's folder (``jobs/<name>``), read, and written only for ``result/``.
+        run_folder: this node's own folder for the run (log, metrics, later checkpoints).
+    """
+
+    run_id: RunId
+    node_id: NodeId
+    job_name: str
+    job_folder: str
+    run_folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class FormWorld:
+    """Leave any world, form this one, reconcile, train; answered by LocalBlob, then WorldFormed.
+
+    A plan whose generation is not above the trainer's own is ignored. ``timeout_s`` bounds the
+    formation from the order's arrival; past it the attempt is abandoned (WorldBroken).
+    """
+
+    plan: WorldPlan
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeerBlobs:
+    """The gloo address blobs of every rank of ``generation``, in rank order."""
+
+    generation: Generation
+    blobs: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveWorld:
+    """Abort ``generation`` (formed or forming) and wait for the next plan; keeps the state."""
+
+    generation: Generation
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ping:
+    """Answered at once by Pong, whatever the training thread does."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shutdown:
+    """End the process: the run ended everywhere, was cancelled, or the node leaves."""
+
+    reason: str
+
+
+Order = LoadRun | FormWorld | PeerBlobs | LeaveWorld | Ping | Shutdown

@@ -1,0 +1,72 @@
+"""Who takes how much of a batch: the integer split that ends soonest.
+
+The work is counted in units: single samples, or granules where the job has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How long one node takes for ``n`` units of a step: ``fixed_s + per_unit_s * n``, n <= max_units.
+
+    Attributes:
+        fixed_s: seconds a step costs whatever its share; >= 0.
+        per_unit_s: seconds one unit costs; > 0.
+        max_units: most units of one step that its memory carries; >= 0.
+    """
+
+    fixed_s: float
+    per_unit_s: float
+    max_units: int = 1 << 30
+
+    def step_s(self, units: int) -> float:
+        """Return the predicted seconds for ``units``; a node without a share costs nothing."""
+        return 0.0 if units == 0 else self.fixed_s + self.per_unit_s * units
+
+
+def split(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
+    """Return the shares, one for each capacity, that sum to ``units`` and end the step soonest.
+
+    Minimises ``max_i(capacities[i].step_s(n_i))`` over integers ``0 <= n_i <= max_units``.
+    Ties go to the earlier rank, so every rank computes the same split from the same numbers.
+    Units beyond all the caps are spread over the ranks in proportion to their caps (the trainer
+    then takes several micro-batches); at least one rank must be given.
+    """
+    count = len(capacities)
+    if count == 0:
+        raise ValueError("split() needs at least one capacity")
+    if units == 0:
+        return (0,) * count
+    caps = [min(capacity.max_units, units) for capacity in capacities]
+    if sum(caps) < units:
+        scale = -(-units // max(1, sum(caps)))
+        caps = [min(units, max(1, cap) * scale) for cap in caps]
+
+    def fits(limit_s: float) -> list[int]:
+        shares = []
+        for capacity, cap in zip(capacities, caps, strict=True):
+            room = (limit_s - capacity.fixed_s) / capacity.per_unit_s
+            shares.append(max(0, min(cap, int(room + 1e-9))) if room >= 1 - 1e-9 else 0)
+        return shares
+
+    low, high = 0.0, max(capacity.fixed_s + capacity.per_unit_s * units for capacity in capacities)
+    for _ in range(80):
+        middle = (low + high) / 2
+        if sum(fits(middle)) >= units:
+            high = middle
+        else:
+            low = middle
+    shares = fits(high)
+    excess = sum(shares) - units
+    while excess > 0:  # take back from whoever ends last
+        last = max(
+            (index for index in range(count) if shares[index] > 0),
+            key=lambda index: (capacities[index].step_s(shares[index]), index),
+        )
+        shares[last] -= 1
+        excess -= 1
+    return tuple(shares)

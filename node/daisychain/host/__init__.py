@@ -1,0 +1,1 @@
+"""What this machine is and holds: hardware facts, disk, the jobs folder."""

@@ -1,0 +1,1 @@
+"""Who the other nodes are and how bytes reach them: identity, transport, discovery."""

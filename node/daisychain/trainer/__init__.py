@@ -1,0 +1,1 @@
+"""The training process: the only part that imports torch."""

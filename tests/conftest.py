@@ -1,0 +1,42 @@
+"""What holds for every test: nothing that a test started may outlive it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from support.waiting import until
+
+LEAK_DEADLINE_S = 5.0
+
+
+def _open_files() -> set[str]:
+    """Return what this process holds open: sockets and pipes by their inode, files by their path."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if target.startswith(("socket:", "pipe:")) or Path(target).is_file():
+            found.add(target)
+    return found
+
+
+def _children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves a process, a thread or an open file behind."""
+    threads, files, children = set(threading.enumerate()), _open_files(), _children()
+    yield
+    until(lambda: _children() <= children, LEAK_DEADLINE_S, "child processes left behind")
+    until(lambda: set(threading.enumerate()) <= threads, LEAK_DEADLINE_S, "threads left behind")
+    until(lambda: _open_files() <= files, LEAK_DEADLINE_S, "sockets or files left open")
