@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +17,9 @@ LEAK_DEADLINE_S = 5.0
 def _open_files() -> set[str]:
     """Return what this process holds open: sockets and pipes by their inode, files by their path."""
     found = set()
-    for name in os.listdir("/proc/self/fd"):
+    for entry in Path("/proc/self/fd").iterdir():
         try:
-            target = os.readlink(f"/proc/self/fd/{name}")
+            target = str(entry.readlink())
         except OSError:
             continue
         if target.startswith(("socket:", "pipe:")) or Path(target).is_file():

@@ -10,7 +10,7 @@ POLL_S = 0.01
 
 
 def until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Wait until ``condition()`` holds and return the seconds it took; fails naming ``what`` past the bound."""
+    """Wait until ``condition()`` holds and return the seconds it took; past the bound fail, naming ``what``."""
     started = time.monotonic()
     collected = False
     while not condition():
