@@ -10,7 +10,10 @@ POLL_S = 0.01
 
 
 def until(condition: Callable[[], bool], timeout_s: float, what: str) -> float:
-    """Wait until ``condition()`` holds and return the seconds it took; past the bound fail, naming ``what``."""
+    """Wait until ``condition()`` holds, at most ``timeout_s``; return the seconds it took.
+
+    Past the bound the test fails, naming ``what``.
+    """
     started = time.monotonic()
     collected = False
     while not condition():
