@@ -1,0 +1,196 @@
+"""The state folder: what a node must remember over restarts, and the lock that one agent holds on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import msgspec
+
+from daisychain.core.ids import NodeId, Term
+from daisychain.errors import StorageError
+from daisychain.host.storage import make_folder, read_bounded, set_aside, write_atomically
+
+RECORD_MAX_BYTES = 4096
+"""Largest record accepted: a real one is under 300 bytes."""
+
+RUNS_KEPT = 20
+"""Run folders (log, journal) kept in the state folder; the oldest are removed first."""
+
+SOCKET_PATH_MAX_BYTES = 100
+"""Longest path that every platform takes for a Unix socket (104 on macOS, 108 on Linux)."""
+
+
+class _Record(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """What one node must never forget, in one file so that its parts cannot disagree."""
+
+    node_id: str
+    term: Term
+    incarnation: int
+
+
+class StateFolder:
+    """One node's own folder (mode 0700), locked by the one agent that uses it.
+
+    Layout: ``daisychain.yaml`` (configuration), ``cluster.key``, ``identity/`` (certificate and node
+    key), ``record.json`` (term, incarnation), ``ledger.json`` (runs), ``runs/<run id>/`` (each run's
+    log and journal), ``agent.log``, ``agent.sock``, ``lock``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Make the folder when it is missing; raises `StorageError`."""
+        self.path = path
+        make_folder(path)
+        self._lock: int | None = None
+
+    @property
+    def identity(self) -> Path:
+        """Where the node's key and certificate are."""
+        return self.path / "identity"
+
+    @property
+    def ledger(self) -> Path:
+        """The job ledger's file."""
+        return self.path / "ledger.json"
+
+    @property
+    def log(self) -> Path:
+        """The agent's own log."""
+        return self.path / "agent.log"
+
+    @property
+    def socket(self) -> Path:
+        """The Unix socket on which the CLI reaches the agent."""
+        return socket_of(self.path)
+
+    def lock(self) -> None:
+        """Take the folder for this process; raises `StorageError` when another agent has it.
+
+        The kernel frees the lock with the process, however it ends.
+        """
+        path = self.path / "lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StorageError(
+                f"{path} cannot be opened: {error.strerror}", "Choose another state folder."
+            ) from error
+        try:
+            _lock_file(descriptor)
+        except OSError:
+            owner = os.read(descriptor, 32).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise StorageError(
+                f"another agent (process {owner or 'unknown'}) uses the state folder {self.path}",
+                "Stop that one, or give this one its own folder with --state-folder.",
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        self._lock = descriptor
+
+    def unlock(self) -> None:
+        """Give the folder up."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def run_folder(self, run_id: str) -> Path:
+        """Return the run's own folder, made when missing; the oldest beyond RUNS_KEPT are removed."""
+        folder = self.path / "runs" / run_id
+        make_folder(folder)
+        os.utime(folder)
+        others = [entry for entry in folder.parent.iterdir() if entry != folder]
+        with contextlib.suppress(OSError):
+            for old in sorted(others, key=lambda entry: entry.stat().st_mtime)[: -(RUNS_KEPT - 1) or None]:
+                shutil.rmtree(old, ignore_errors=True)
+        return folder
+
+
+class NodeRecord:
+    """The node's persisted term and incarnation.
+
+    They belong to one node id. When the record is damaged, or missing although an identity is there, the
+    node cannot know in which terms it led; ``NodeRecord.open`` then says so, and the caller gives the node
+    a new id: a term is (number, node id), so a new id can never lead twice in one term.
+    """
+
+    def __init__(self, path: Path, record: _Record) -> None:
+        self._path = path
+        self._record = record
+
+    @classmethod
+    def open(cls, folder: StateFolder, node_id: NodeId) -> NodeRecord | str:
+        """Return the record of ``node_id``, or why it cannot be trusted. Raises `StorageError`."""
+        path = folder.path / "record.json"
+        try:
+            data = read_bounded(path, RECORD_MAX_BYTES)
+            if data is None:
+                return f"{path} is missing"
+            record = msgspec.json.decode(data, type=_Record)
+        except (StorageError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            return f"{path} is damaged ({error}) and is kept as {set_aside(path)}"
+        if record.node_id != node_id:
+            return f"{path} belongs to another node id ({record.node_id[:8]})"
+        if record.term.number < 0 or record.incarnation < 1:
+            return f"{path} has a negative term or incarnation and is kept as {set_aside(path)}"
+        return cls(path, record)
+
+    @classmethod
+    def begin(cls, folder: StateFolder, node_id: NodeId) -> NodeRecord:
+        """Make the record of a new node id: term 0, incarnation 1. Raises `StorageError`."""
+        record = cls(folder.path / "record.json", _Record(node_id, Term(0, node_id), 1))
+        record._write()
+        return record
+
+    @property
+    def term(self) -> Term:
+        """The highest term that this node has taken part in."""
+        return self._record.term
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation last used."""
+        return self._record.incarnation
+
+    def save_term(self, term: Term) -> None:
+        """Make ``term`` durable; a lower one than the recorded is refused. Raises `StorageError`."""
+        if term < self._record.term:
+            raise StorageError(f"term {term} is below the recorded {self._record.term}: a term never falls")
+        if term != self._record.term:
+            self._record = msgspec.structs.replace(self._record, term=term)
+            self._write()
+
+    def save_incarnation(self, incarnation: int) -> None:
+        """Make ``incarnation`` durable; it never falls. Raises `StorageError`."""
+        if incarnation > self._record.incarnation:
+            self._record = msgspec.structs.replace(self._record, incarnation=incarnation)
+            self._write()
+
+    def _write(self) -> None:
+        write_atomically(self._path, msgspec.json.encode(self._record))
+
+
+def socket_of(state_folder: Path) -> Path:
+    """Return the path of the agent's Unix socket; raises `StorageError` when it would be too long."""
+    path = state_folder / "agent.sock"
+    if len(os.fsencode(path.absolute())) > SOCKET_PATH_MAX_BYTES:
+        raise StorageError(
+            f"the state folder's path {state_folder} is too long for a Unix socket",
+            f"Choose one that leaves {path.name} within {SOCKET_PATH_MAX_BYTES} bytes.",
+        )
+    return path
+
+
+def _lock_file(descriptor: int) -> None:
+    """Lock the open file for this process or raise OSError at once."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+    else:
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
