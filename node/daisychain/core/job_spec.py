@@ -46,11 +46,10 @@ class TableModel:
 class PythonModel:
     """``kind: python``: a file of the user's with model(), dataset(split), loss(model, batch), ...
 
-    ``file`` is relative to the job's folder. ``workers``: data worker processes a node (0 = none).
+    ``file`` is relative to the job's folder.
     """
 
     file: str
-    workers: int = 0
 
 
 @dataclass(frozen=True, slots=True)

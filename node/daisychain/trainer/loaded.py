@@ -53,6 +53,8 @@ class LoadedJob:
         validation: the held-out split; None when there is none.
         loss: (model, batch) -> LossSum.
         metrics: (model, batch) -> name -> (sum, count), for evaluations; besides the loss.
+        finish_metrics: turns the reduced means (sum / count by name) into what is reported, e.g. a mean
+            square into its root.
         optimizer: over the model's parameters.
         schedule: stepped once after every committed step; None when there is none.
         needs_granules: the model has batch norm or dropout, or the job is reproducible.
@@ -72,3 +74,4 @@ class LoadedJob:
     needs_granules: bool
     export: Callable[[str], None]
     notes: tuple[str, ...] = ()
+    finish_metrics: Callable[[Mapping[str, float]], Mapping[str, float]] = dict
