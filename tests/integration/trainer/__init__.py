@@ -1,0 +1,1 @@
+"""The trainer: real processes, sockets and gloo."""

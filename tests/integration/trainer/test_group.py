@@ -1,0 +1,249 @@
+"""A gloo world is formed, ended from another thread, and formed again, in one process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import psutil
+import pytest
+import torch
+
+from daisychain.errors import WorldError
+from daisychain.trainer.exchange import Pending
+from daisychain.trainer.formation import Formation
+from daisychain.trainer.group import FormedWorld, GroupSettings
+from daisychain.trainer.sockets import open_sockets
+from support.plans import plan
+from support.waiting import until
+
+SETTINGS = GroupSettings(collective_s=30.0, takedown_s=5.0)
+
+
+class Exchange:
+    """Plays agents and coordinator: spreads the blobs once all have come."""
+
+    def __init__(self, size: int) -> None:
+        self.formations: list[Formation] = []
+        self.blobs: dict[int, bytes] = {}
+        self.size = size
+        self._lock = threading.Lock()
+
+    def publish(self, rank: int) -> Callable[[bytes], None]:
+        def taken(blob: bytes) -> None:
+            with self._lock:
+                self.blobs[rank] = blob
+                complete = len(self.blobs) == self.size
+            if complete:
+                self.spread()
+
+        return taken
+
+    def spread(self) -> None:
+        blobs = tuple(self.blobs[rank] for rank in range(self.size))
+        for formation in self.formations:
+            formation.deliver(blobs)
+
+
+def start(
+    counter: int, size: int = 3, ranks: Sequence[int] | None = None, timeout_s: float = 10.0
+) -> Exchange:
+    """Start forming generation ``counter``; ``ranks`` other than all leaves the rest silent."""
+    exchange = Exchange(size)
+    world_plan = plan(range(size), counter)
+    deadline_at = time.monotonic() + timeout_s
+    with exchange._lock:  # nobody spreads before all are listed
+        for rank in ranks if ranks is not None else range(size):
+            publish = exchange.publish(rank)
+            exchange.formations.append(Formation(world_plan, rank, deadline_at, publish, SETTINGS))
+    return exchange
+
+
+def form(counter: int, size: int = 3) -> list[FormedWorld]:
+    return [formation.result() for formation in start(counter, size).formations]
+
+
+@contextmanager
+def formed(counter: int, size: int = 3) -> Iterator[list[FormedWorld]]:
+    worlds = form(counter, size)
+    try:
+        yield worlds
+    finally:
+        for world in worlds:
+            world.abort("the test is over")
+        for world in worlds:
+            world.close()
+
+
+def each(worlds: Sequence[FormedWorld], act: Callable[[FormedWorld], object]) -> list[Future[object]]:
+    """Start ``act`` for every rank at once, in threads of their own."""
+    pool = ThreadPoolExecutor(len(worlds))
+    futures = [pool.submit(act, world) for world in worlds]
+    pool.shutdown(wait=False)
+    return futures
+
+
+def test_a_formed_world_sums_takes_maxima_gathers_and_passes_tensors() -> None:
+    def act(world: FormedWorld) -> None:
+        own = torch.full((5,), float(world.rank + 1), dtype=torch.float64)
+        total, most = own.clone(), own.clone()
+        pending: list[Pending] = [world.sum(total), world.max(most)]
+        for each_pending in reversed(pending):
+            each_pending.wait()
+        assert total.tolist() == [6.0] * 5
+        assert most.tolist() == [3.0] * 5
+        assert [part[0].item() for part in world.gather(own)] == [1.0, 2.0, 3.0]
+        if world.rank == 2:
+            sends = [world.send(own, rank) for rank in (0, 1)]
+            for send in sends:
+                send.wait()
+        else:
+            world.receive(own, 2).wait()
+        assert own[0].item() == 3.0
+
+    with formed(1) as worlds:
+        for future in each(worlds, act):
+            future.result(timeout=10)
+
+
+def test_abort_ends_what_is_stuck_on_every_rank_and_everything_after_it() -> None:
+    """Rank 2 never joins the sum; aborting rank 0 and 1 from here ends both within a fraction of a second."""
+
+    def stuck(world: FormedWorld) -> float:
+        tensor = torch.ones(2_000_000)
+        with pytest.raises(WorldError, match="node 2 is silent"):
+            world.sum(tensor).wait()
+        out_at = time.monotonic()
+        with pytest.raises(WorldError, match="node 2 is silent"):
+            world.sum(tensor)
+        return out_at
+
+    with formed(1) as worlds:
+        futures = each(worlds[:2], stuck)
+        until(lambda: all(future.running() for future in futures), 5, "the sums to start")
+        assert not any(future.done() for future in futures)
+        aborted_at = time.monotonic()
+        for world in worlds[:2]:
+            world.abort("node 2 is silent")
+        took_s = max(float(str(future.result(timeout=10))) for future in futures) - aborted_at
+    print(f"stuck sums ended {1000 * took_s:.1f} ms after the abort")
+    assert took_s < 0.5
+
+
+def test_a_world_can_be_left_with_sums_under_way() -> None:
+    with formed(1) as worlds:
+        pending = [worlds[0].sum(torch.ones(1_000_000)) for _ in range(4)]
+        started = time.monotonic()
+        worlds[0].close()
+        assert time.monotonic() - started < 2.0
+        for each_pending in pending:
+            with pytest.raises(WorldError):
+                each_pending.wait()
+
+
+def test_an_abort_shuts_only_its_own_world() -> None:
+    with formed(1) as first, formed(2) as second:
+        for world in first:
+            world.abort("left")
+        for future in each(second, lambda world: world.sum(torch.ones(10)).wait()):
+            future.result(timeout=10)
+
+
+def test_a_hundred_worlds_leave_nothing_behind() -> None:
+    """Formed, used, broken in a sum and closed 120 times: sockets, threads and descriptors stay flat."""
+
+    used = threading.Semaphore(0)
+
+    def use(world: FormedWorld) -> None:
+        world.sum(torch.ones(1000)).wait()
+        used.release()
+        if world.rank != 0:
+            with pytest.raises(WorldError):
+                world.sum(torch.ones(1000)).wait()
+
+    def cycle(counter: int) -> None:
+        worlds = form(counter)
+        futures = each(worlds, use)
+        for _ in worlds:
+            assert used.acquire(timeout=10)
+        for world in worlds:
+            world.abort("next")
+        for future in futures:
+            future.result(timeout=10)
+        for world in worlds:
+            world.close()
+
+    process = psutil.Process()
+    for counter in range(1, 21):  # what is allocated once and kept is allocated now
+        cycle(counter)
+    until(lambda: threading.active_count() < 12, 5, "pool threads to end")
+    before = len(open_sockets()), process.num_fds(), process.num_threads()
+    started = time.monotonic()
+    for counter in range(21, 141):
+        cycle(counter)
+    print(f"a world formed, broken and closed: {1000 * (time.monotonic() - started) / 120:.1f} ms")
+    until(lambda: process.num_threads() <= before[2], 5, "gloo's threads to end")
+    after = len(open_sockets()), process.num_fds(), process.num_threads()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
+
+
+def test_a_silent_member_holds_a_formation_up_to_its_deadline_and_not_the_next_one() -> None:
+    slow = start(1, size=3, ranks=(0, 1), timeout_s=1.0)
+    started = time.monotonic()
+    with formed(2, size=2) as worlds:
+        for future in each(worlds, lambda world: world.sum(torch.ones(10)).wait()):
+            future.result(timeout=10)
+        beside_s = time.monotonic() - started
+        for formation in slow.formations:
+            with pytest.raises(WorldError, match="in time"):
+                formation.result()
+    assert beside_s < 0.9
+    assert time.monotonic() - started < 3.0
+
+
+def test_a_newer_order_fails_whoever_waits_at_once() -> None:
+    slow = start(1, size=3, ranks=(0, 1), timeout_s=60.0)
+    started = time.monotonic()
+    waiting = [threading.Thread(target=lambda f=formation: _fails(f)) for formation in slow.formations]
+    for thread in waiting:
+        thread.start()
+    for formation in slow.formations:
+        formation.fail("a newer plan came")
+    for thread in waiting:
+        thread.join(5)
+        assert not thread.is_alive()
+    assert time.monotonic() - started < 2.0
+
+
+def _fails(formation: Formation) -> None:
+    with pytest.raises(WorldError, match="a newer plan came"):
+        formation.result()
+
+
+def test_blobs_of_another_formation_are_refused() -> None:
+    exchange = start(1, size=3, ranks=(0, 1), timeout_s=10.0)
+    until(lambda: len(exchange.blobs) == 2, 5, "both blobs")
+    exchange.formations[0].deliver((b"x" * 170, exchange.blobs[1], exchange.blobs[1]))
+    with pytest.raises(WorldError, match="another blob for rank 0"):
+        exchange.formations[0].result()
+    exchange.formations[1].deliver((exchange.blobs[0], exchange.blobs[1]))
+    with pytest.raises(WorldError, match="got 2 address blobs"):
+        exchange.formations[1].result()
+
+
+def test_a_world_of_one_needs_no_gloo_and_ends_when_aborted() -> None:
+    formation = start(1, size=1).formations[0]
+    before = open_sockets()
+    world = formation.result()
+    tensor = torch.ones(3)
+    world.sum(tensor).wait()
+    assert tensor.tolist() == [1.0] * 3
+    assert open_sockets() == before
+    world.abort("a node joined")
+    with pytest.raises(WorldError, match="a node joined"):
+        world.sum(tensor)
+    world.close()
