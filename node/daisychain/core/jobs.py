@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from daisychain.core.ids import RunId
@@ -48,3 +48,37 @@ class JobCard:
     min_nodes: int = 1
     step: int = 0
     steps: int = 0
+
+
+NEXT_STATES: dict[JobState, frozenset[JobState]] = {
+    JobState.QUEUED: frozenset(
+        {JobState.RUNNING, JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}
+    ),
+    JobState.RUNNING: frozenset({JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}),
+    JobState.CANCELLED: frozenset(),
+    JobState.FAILED: frozenset(),
+    JobState.FINISHED: frozenset(),
+}
+"""The life of a run on one node. A queued one may end unseen: the others ran it while we were away."""
+
+_WEIGHT = {state: weight for weight, state in enumerate(JobState)}
+
+
+def advance(card: JobCard, state: JobState, reason: str = "") -> JobCard:
+    """Return the card in its next state; the card itself when the table has no such transition."""
+    return replace(card, state=state, reason=reason) if state in NEXT_STATES[card.state] else card
+
+
+def merge(mine: JobCard, theirs: JobCard) -> JobCard:
+    """Return what two nodes know of one run together: commutative, associative, idempotent.
+
+    The later state wins with its reason, the earlier submission, and the greater progress.
+    """
+    winner = max(mine, theirs, key=lambda card: (_WEIGHT[card.state], card.reason))
+    return replace(
+        winner,
+        submitted_at=min(mine.submitted_at, theirs.submitted_at),
+        min_nodes=max(mine.min_nodes, theirs.min_nodes),
+        step=max(mine.step, theirs.step),
+        steps=max(mine.steps, theirs.steps),
+    )

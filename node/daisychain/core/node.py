@@ -17,8 +17,8 @@ class NodeInfo:
     Attributes:
         node_id: proven by the certificate of the link that carried this.
         name: for people; not unique.
-        incarnation: rises by one at every start of the agent (persisted) and whenever the node
-            learns that others declared it dead; the higher one is the later one.
+        incarnation: rises by one at every start of the agent (persisted); the higher one is the
+            later life.
         machine_id: tells two machines with a cloned state folder apart.
         address: where the node's control port listens, on the proven interface.
         version: DaisyChain's version; nodes train together only with equal major.minor.
@@ -93,6 +93,8 @@ class NodeStatus:
         jobs: the jobs that the sender has or knows of; bounded by JOBS_MAX.
         trainer: the sender's trainer.
         standby: why the sender does not train though a job runs; empty when it does.
+        holds: the runs whose very job folder the sender has; bounded by JOBS_MAX.
+        current: the run that the sender trains or, leading, has chosen to be trained; None when none.
     """
 
     incarnation: int
@@ -102,6 +104,8 @@ class NodeStatus:
     jobs: tuple[JobCard, ...]
     trainer: TrainerStatus
     standby: str = ""
+    holds: tuple[RunId, ...] = ()
+    current: RunId | None = None
 
 
 JOBS_MAX = 256
