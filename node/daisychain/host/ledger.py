@@ -29,6 +29,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 class Ledger:
     """The runs that this node knows the beginning or the end of, kept in one JSON file.
 
+    One thread may record while another reads: the cards are replaced as a whole.
+
     A damaged file is set aside and named in ``problem``: finished runs are then still known by the
     results in their folders, others may be run again.
     """
@@ -68,17 +70,17 @@ class Ledger:
         known = self._cards.get(card.run_id)
         if known == card or (known is not None and known.state.ended and not card.state.ended):
             return
-        self._cards[card.run_id] = card
-        self._forget()
+        self._cards = _without_oldest({**self._cards, card.run_id: card})
         file = _File(version=1, cards=list(self.cards()))
         write_atomically(self._path, msgspec.json.format(msgspec.json.encode(file), indent=1))
 
-    def _forget(self) -> None:
-        for card in self.cards():
-            if len(self._cards) <= LEDGER_MAX_CARDS:
-                return
-            if card.state.ended:
-                del self._cards[card.run_id]
+
+def _without_oldest(cards: dict[RunId, JobCard]) -> dict[RunId, JobCard]:
+    """Return ``cards`` without the oldest ended runs beyond LEDGER_MAX_CARDS."""
+    excess = len(cards) - LEDGER_MAX_CARDS
+    ended = sorted((card for card in cards.values() if card.state.ended), key=lambda card: card.submitted_at)
+    gone = {card.run_id for card in ended[: max(0, excess)]}
+    return {run_id: card for run_id, card in cards.items() if run_id not in gone}
 
 
 def run_id_of(digest: str, submission: int) -> RunId:

@@ -1,0 +1,77 @@
+"""Looks at the jobs folder again and again, in a thread, and tells the machine what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from daisychain.core.events import Event, JobsScanned
+from daisychain.core.ids import NodeId
+from daisychain.core.jobs import JobCard
+from daisychain.core.orders import LoadRun
+from daisychain.errors import JobError, StorageError
+from daisychain.host.clock import Clock
+from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
+from daisychain.host.ledger import Ledger
+from daisychain.host.state_folder import StateFolder
+
+log = logging.getLogger(__name__)
+
+SHARE_OF_TIME = 100
+"""A look that took t seconds is followed by a pause of at least this many t: at most 1% of a core."""
+
+PAUSE_MAX_S = 60.0
+
+
+class Scanner:
+    """The node's jobs as last seen."""
+
+    def __init__(
+        self, node_id: NodeId, state: StateFolder, folder: Path, settings: JobFolderSettings
+    ) -> None:
+        self._node_id = node_id
+        self._state = state
+        self._settings = settings
+        self._folder = JobFolder(folder, settings)
+        self._found: dict[str, FoundJob] = {}
+
+    def named(self, name: str) -> FoundJob | None:
+        """Return the job with this folder name."""
+        return next((job for job in self._found.values() if job.name == name), None)
+
+    def load_order(self, card: JobCard) -> LoadRun:
+        """Return the trainer's first order for ``card``; raises `JobError` or `StorageError`."""
+        job = next((job for job in self._found.values() if job.digest == card.digest), None)
+        if job is None:
+            raise JobError(
+                card.name,
+                f"this node's copy is not the one of run {card.run_id}",
+                "Copy the job's folder from the node that has it",
+            )
+        run_folder = self._state.run_folder(card.run_id).resolve()
+        return LoadRun(card.run_id, self._node_id, job.name, str(job.folder.resolve()), str(run_folder))
+
+    async def run(self, clock: Clock, ledger: Ledger, post: Callable[[Event], None]) -> None:
+        """Scan until cancelled; ``post`` gets JobsScanned after the first look and after each change."""
+        told: tuple[JobCard, ...] | None = None
+        problem = ""
+        while True:
+            started = clock.monotonic()
+            try:
+                jobs = await asyncio.to_thread(self._folder.scan, started, clock.wall())
+            except StorageError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("%s", problem)
+                jobs = ()
+            else:
+                problem = ""
+            self._found = {job.name: job for job in jobs}
+            cards = tuple(job.card(ledger) for job in jobs)
+            if cards != told:
+                told = cards
+                post(JobsScanned(cards))
+            took_s = clock.monotonic() - started
+            await asyncio.sleep(min(PAUSE_MAX_S, max(self._settings.poll_s, SHARE_OF_TIME * took_s)))
