@@ -56,7 +56,6 @@ class Discovery:
         announcement: Announcement,
         interface: InterfaceChoice,
         on_candidate: Callable[[CandidateSeen], None],
-        network: Network = Network.AUTO,
     ) -> None:
         self._settings = settings
         self._on_candidate = on_candidate
@@ -64,11 +63,15 @@ class Discovery:
         self._states: dict[str, SourceState] = {}
         self._sources: list[Source] = []
         self._tasks: list[asyncio.Task[None]] = []
-        if settings.mdns:
+        if interface.kind is Network.TAILNET:
+            self._say("mdns", SourceHealth.OFF, "a tailnet carries no multicast")
+        elif settings.mdns:
             self._sources.append(MdnsSource(announcement, interface))
         else:
             self._say("mdns", SourceHealth.OFF, "switched off")
-        if settings.tailnet and network is not Network.LOOPBACK:
+        if interface.kind is Network.LOOPBACK:
+            self._say("tailnet", SourceHealth.OFF, "only this machine was asked for")
+        elif settings.tailnet:
             self._sources.append(TailnetSource(settings.tailscale, settings.control_port))
         else:
             self._say("tailnet", SourceHealth.OFF, "switched off")

@@ -87,6 +87,7 @@ class InterfaceChoice:
 
     Attributes:
         name, address, prefix_length: the interface, its address and its network's size in bits.
+        kind: LAN, TAILNET or LOOPBACK; never AUTO.
         reason: why this one, for people.
         rejected: every other address, with why not.
     """
@@ -94,6 +95,7 @@ class InterfaceChoice:
     name: str
     address: str
     prefix_length: int
+    kind: Network
     reason: str
     rejected: tuple[Rejected, ...]
 
@@ -125,8 +127,8 @@ def choose_interface(
     Raises NetworkError with the whole list when nothing fits; it ends the command.
     """
     if wanted:
-        return _choose_wanted(interfaces, wanted)
-    eligible: list[tuple[Interface, InterfaceAddress, str]] = []
+        return _choose_wanted(interfaces, wanted, tailnet_addresses)
+    eligible: list[tuple[Interface, InterfaceAddress, Network]] = []
     rejected: list[Rejected] = []
     for interface in interfaces:
         if not interface.addresses:
@@ -151,7 +153,7 @@ def choose_interface(
         for other, theirs, _ in others
     ]
     rejected.sort(key=lambda entry: (entry.name, entry.address))
-    return InterfaceChoice(best.name, address.host, address.prefix_length, reason, tuple(rejected))
+    return InterfaceChoice(best.name, address.host, address.prefix_length, kind, reason, tuple(rejected))
 
 
 def why_not_proven(choice: InterfaceChoice, local_host: str) -> str | None:
@@ -167,7 +169,23 @@ def why_not_proven(choice: InterfaceChoice, local_host: str) -> str | None:
     )
 
 
-def _choose_wanted(interfaces: tuple[Interface, ...], wanted: str) -> InterfaceChoice:
+def why_gone(choice: InterfaceChoice, interfaces: tuple[Interface, ...]) -> str | None:
+    """Return why the chosen address can no longer be used; None while it can.
+
+    Interfaces come and go: a container's network comes back under another name, a tailnet's sidecar
+    restarts and leaves a dead namespace behind.
+    """
+    holder = next((i for i in interfaces if any(a.host == choice.address for a in i.addresses)), None)
+    if holder is None:
+        return f"{choice.name} has lost the address {choice.address}"
+    if holder.name != choice.name:
+        return f"{choice.address} has moved from {choice.name} to {holder.name}"
+    return None if holder.up else f"{choice.name} is down"
+
+
+def _choose_wanted(
+    interfaces: tuple[Interface, ...], wanted: str, tailnet_addresses: tuple[str, ...]
+) -> InterfaceChoice:
     rejected: list[Rejected] = []
     matches: list[tuple[Interface, InterfaceAddress]] = []
     for interface in interfaces:
@@ -181,8 +199,9 @@ def _choose_wanted(interfaces: tuple[Interface, ...], wanted: str) -> InterfaceC
     if matches:
         interface, address = matches[0]
         rejected += [Rejected(i.name, a.host, f"{address.host} comes first there") for i, a in matches[1:]]
+        kind = _kind(interface, address, tailnet_addresses)
         return InterfaceChoice(
-            interface.name, address.host, address.prefix_length, "it was named", tuple(rejected)
+            interface.name, address.host, address.prefix_length, kind, "it was named", tuple(rejected)
         )
     known = next((interface for interface in interfaces if interface.name == wanted), None)
     what = f"there is no interface or IPv4 address {wanted!r} here"
@@ -194,18 +213,18 @@ def _choose_wanted(interfaces: tuple[Interface, ...], wanted: str) -> InterfaceC
     raise NetworkError(what, f"Name one of: {here}")
 
 
-def _kind(interface: Interface, address: InterfaceAddress, tailnet_addresses: tuple[str, ...]) -> str:
-    """Return ``loopback``, ``tailnet`` or ``lan``."""
+def _kind(interface: Interface, address: InterfaceAddress, tailnet_addresses: tuple[str, ...]) -> Network:
+    """Return LOOPBACK, TAILNET or LAN."""
     ip = ipaddress.IPv4Address(address.host)
     if ip in LOOPBACK:
-        return "loopback"
+        return Network.LOOPBACK
     name = interface.name.lower()
     if address.host in tailnet_addresses or name.startswith("tailscale"):
-        return "tailnet"
+        return Network.TAILNET
     # macOS gives Tailscale a numbered utun; elsewhere 100.64/10 may be a provider's own network
     if name.startswith("utun") and ip in TAILNET_RANGE:
-        return "tailnet"
-    return "lan"
+        return Network.TAILNET
+    return Network.LAN
 
 
 def _why_not(
@@ -216,12 +235,16 @@ def _why_not(
     if not interface.up:
         return "it is down"
     if network is Network.LOOPBACK:
-        return "" if kind == "loopback" and address.host == "127.0.0.1" else "only this machine was asked for"
-    if kind == "loopback":
+        return (
+            ""
+            if kind is Network.LOOPBACK and address.host == "127.0.0.1"
+            else "only this machine was asked for"
+        )
+    if kind is Network.LOOPBACK:
         return "loopback: no other machine can reach it"
     if network is Network.TAILNET:
-        return "" if kind == "tailnet" else "it is not the tailnet's interface"
-    if kind == "tailnet":
+        return "" if kind is Network.TAILNET else "it is not the tailnet's interface"
+    if kind is Network.TAILNET:
         return "" if network is Network.AUTO else "the LAN was asked for, and this is the tailnet"
     for pattern, what in NOT_THE_NETWORK:
         if fnmatch.fnmatchcase(interface.name.lower(), pattern):
@@ -244,20 +267,20 @@ def _why_without_address(interface: Interface) -> str:
 
 
 def _rank(
-    interface: Interface, address: InterfaceAddress, kind: str, default_route: str | None
+    interface: Interface, address: InterfaceAddress, kind: Network, default_route: str | None
 ) -> tuple[int, bool, bool, bool, str, str]:
     """Return the sort key of an eligible address: the smallest is chosen."""
     ip = ipaddress.IPv4Address(address.host)
     # where a container has a tailnet, its own cable only reaches its host's bridge
-    place = 1 if kind == "tailnet" else 2 if interface.virtual_pair else 0
+    place = 1 if kind is Network.TAILNET else 2 if interface.virtual_pair else 0
     private = any(ip in network for network in PRIVATE_RANGES)
     return place, address.host != default_route, not private, interface.wireless, interface.name, address.host
 
 
-def _reason(interface: Interface, address: InterfaceAddress, kind: str, default_route: str | None) -> str:
-    if kind == "loopback":
+def _reason(interface: Interface, address: InterfaceAddress, kind: Network, default_route: str | None) -> str:
+    if kind is Network.LOOPBACK:
         return "only this machine was asked for"
-    if kind == "tailnet":
+    if kind is Network.TAILNET:
         return "it is the tailnet's interface"
     wire = "wireless" if interface.wireless else "wired"
     if interface.virtual_pair:

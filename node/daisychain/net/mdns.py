@@ -43,8 +43,7 @@ class MdnsSource:
 
         Raises NetworkError when the socket cannot be had or multicast does not work here.
         """
-        where = f"{self._interface.name} ({self._interface.address})"
-        zeroconf = await self._open(where)
+        zeroconf = await open_mdns(self._interface, self._settings)
         listener = MdnsListener(zeroconf.zeroconf, self._announcement, self._interface, self._settings)
         try:
             await self._announce(zeroconf)
@@ -56,29 +55,13 @@ class MdnsSource:
                 question_type=DNSQuestionType.QM,
             )
             try:
-                await listener.run(found, say, where)
+                await listener.run(found, say)
             finally:
                 await browser.async_cancel()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.goodbye_s):
                     await zeroconf.async_close()
-
-    async def _open(self, where: str) -> AsyncZeroconf:
-        """Return the sockets, bound to the chosen address. Raises NetworkError when they cannot be had."""
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(self._settings.open_attempts),
-            wait=wait_exponential(self._settings.open_retry_s),
-            retry=retry_if_exception_type(OSError),
-            reraise=True,
-        )
-        try:
-            async for attempt in retrying:
-                with attempt:
-                    return AsyncZeroconf(interfaces=[self._interface.address], ip_version=IPVersion.V4Only)
-        except OSError as error:
-            raise _unusable(error, where) from error
-        raise AssertionError("a bounded retry either returns or raises")
 
     async def _announce(self, zeroconf: AsyncZeroconf) -> None:
         """Announce this node at once: the name is its random id, so there is nobody to ask first."""
@@ -94,6 +77,23 @@ class MdnsSource:
             other_ttl=ttl_s,
         )
         await zeroconf.async_register_service(info, cooperating_responders=True)
+
+
+async def open_mdns(interface: InterfaceChoice, settings: MdnsSettings) -> AsyncZeroconf:
+    """Return mDNS's sockets, bound to the chosen address. Raises NetworkError when they cannot be had."""
+    retrying = AsyncRetrying(
+        stop=stop_after_attempt(settings.open_attempts),
+        wait=wait_exponential(settings.open_retry_s),
+        retry=retry_if_exception_type(OSError),
+        reraise=True,
+    )
+    try:
+        async for attempt in retrying:
+            with attempt:
+                return AsyncZeroconf(interfaces=[interface.address], ip_version=IPVersion.V4Only)
+    except OSError as error:
+        raise _unusable(error, f"{interface.name} ({interface.address})") from error
+    raise AssertionError("a bounded retry either returns or raises")
 
 
 def _unusable(error: OSError, where: str) -> NetworkError:

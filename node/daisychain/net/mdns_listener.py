@@ -61,6 +61,7 @@ class MdnsListener:
         self._announcement = announcement
         self._interface = interface
         self._settings = settings
+        self._where = f"{interface.name} ({interface.address})"
         self._pending: set[str] = set()
         self._neighbours: dict[str, Neighbour] = {}
         self._refused = ""
@@ -83,14 +84,14 @@ class MdnsListener:
         self._wake.set()
 
     async def run(
-        self, found: Callable[[CandidateSeen], None], say: Callable[[SourceHealth, str], None], where: str
+        self, found: Callable[[CandidateSeen], None], say: Callable[[SourceHealth, str], None]
     ) -> None:
         """Hand on what is heard, for ever. Raises NetworkError when our own announcement is not heard."""
         tasks = [asyncio.create_task(self._resolve(found)) for _ in range(self._settings.resolvers)]
-        tasks.append(asyncio.create_task(self._notice(found, say, where)))
+        tasks.append(asyncio.create_task(self._notice(found, say)))
         tasks.append(asyncio.create_task(self._refresh(found)))
         try:
-            await self._hear_ourselves(where)
+            await await_echo(self._heard_ourselves, self._interface, self._settings)
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()  # they only end by a fault of their own, which is raised here
@@ -99,19 +100,8 @@ class MdnsListener:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hear_ourselves(self, where: str) -> None:
-        try:
-            async with asyncio.timeout(self._settings.echo_timeout_s):
-                await self._heard_ourselves.wait()
-        except TimeoutError:
-            raise NetworkError(
-                f"multicast does not work on {where}: our own announcement was not heard "
-                f"within {self._settings.echo_timeout_s:g} s",
-                "Use seeds or the tailnet, which need no multicast",
-            ) from None
-
     async def _notice(
-        self, found: Callable[[CandidateSeen], None], say: Callable[[SourceHealth, str], None], where: str
+        self, found: Callable[[CandidateSeen], None], say: Callable[[SourceHealth, str], None]
     ) -> None:
         """Look at each name that was heard, at once when its details came with it."""
         while True:
@@ -122,7 +112,7 @@ class MdnsListener:
                 if not self._read(name, found):
                     self._ask_for(name)
             if self._heard_ourselves.is_set():
-                say(SourceHealth.OK, self._describe(where))
+                say(SourceHealth.OK, self._describe())
 
     async def _refresh(self, found: Callable[[CandidateSeen], None]) -> None:
         """Find again what is still there; ask for what has expired, so that the vanished are forgotten."""
@@ -187,7 +177,30 @@ class MdnsListener:
         self._neighbours[name] = neighbour
         return True
 
-    def _describe(self, where: str) -> str:
+    def _describe(self) -> str:
+        """Return one line about what is heard.
+
+        Hearing ourselves proves that this machine sends and receives multicast, not that the network
+        carries it; only a neighbour proves that.
+        """
         ours = sum(n.cluster_id == self._announcement.cluster_id for n in self._neighbours.values())
-        text = f"announced on {where}; {ours} of this cluster, {len(self._neighbours) - ours} of others"
+        others = len(self._neighbours) - ours
+        text = f"announced on {self._where}; heard {ours} of this cluster"
+        if others:
+            text += f", {others} of others"
+        if not self._neighbours:
+            text += " (a network that carries no multicast needs seeds or the tailnet)"
         return f"{text}; ignored: {self._refused}" if self._refused else text
+
+
+async def await_echo(echo: asyncio.Event, interface: InterfaceChoice, settings: MdnsSettings) -> None:
+    """Wait until our own announcement was heard. Raises NetworkError when it is not in time."""
+    try:
+        async with asyncio.timeout(settings.echo_timeout_s):
+            await echo.wait()
+    except TimeoutError:
+        raise NetworkError(
+            f"multicast does not work on {interface.name} ({interface.address}): our own announcement "
+            f"was not heard within {settings.echo_timeout_s:g} s",
+            "Use seeds or the tailnet, which need no multicast",
+        ) from None
