@@ -27,7 +27,7 @@ from daisychain.core.jobs import JobCard
 from daisychain.core.messages import Message
 from daisychain.core.node import NodeInfo
 from daisychain.core.orders import LoadRun
-from daisychain.errors import DaisyChainError, StorageError
+from daisychain.errors import DaisyChainError, ProtocolError, StorageError
 from daisychain.host.clock import Clock
 from daisychain.host.ledger import Ledger
 from daisychain.host.state_folder import NodeRecord
@@ -111,7 +111,7 @@ class Hands:
             case CloseLink(node_id, reason):
                 self._links.close_link(node_id, reason)
             case Send(node_id, message):
-                self._links.send(node_id, message)
+                self._send(node_id, message)
             case StopTrainer(run_id, reason):
                 self._supervisor.stop(run_id, reason)
             case KillTrainer(run_id, reason):
@@ -124,6 +124,13 @@ class Hands:
                 pass  # the driver's own affair
             case _:
                 assert_never(effect)
+
+    def _send(self, node_id: NodeId, message: Message) -> None:
+        """Send; a message that no peer would take (too many jobs, too long reasons) is said, not fatal."""
+        try:
+            self._links.send(node_id, message)
+        except ProtocolError as error:
+            self._notes.write(Note(Level.ERROR, str(error), "send"), self._clock.monotonic())
 
     async def _record(self, card: JobCard) -> None:
         """Write the ledger; a full disk costs the memory of a run, not the chain."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from daisychain.core.events import Event, JobsScanned
@@ -29,17 +30,29 @@ class Scanner:
     """The node's jobs as last seen."""
 
     def __init__(
-        self, node_id: NodeId, state: StateFolder, folder: Path, settings: JobFolderSettings
+        self,
+        node_id: NodeId,
+        state: StateFolder,
+        folder: Path,
+        settings: JobFolderSettings,
+        min_nodes: int = 1,
     ) -> None:
+        """``min_nodes``: the first world of every job waits for so many, or more where the job says so."""
         self._node_id = node_id
         self._state = state
         self._settings = settings
+        self._min_nodes = min_nodes
         self._folder = JobFolder(folder, settings)
         self._found: dict[str, FoundJob] = {}
 
     def named(self, name: str) -> FoundJob | None:
         """Return the job with this folder name."""
         return next((job for job in self._found.values() if job.name == name), None)
+
+    def card(self, job: FoundJob, ledger: Ledger) -> JobCard:
+        """Return the card of the job's newest run, as this node tells it."""
+        card = job.card(ledger)
+        return replace(card, min_nodes=max(card.min_nodes, self._min_nodes))
 
     def load_order(self, card: JobCard) -> LoadRun:
         """Return the trainer's first order for ``card``; raises `JobError` or `StorageError`."""
@@ -69,7 +82,7 @@ class Scanner:
             else:
                 problem = ""
             self._found = {job.name: job for job in jobs}
-            cards = tuple(job.card(ledger) for job in jobs)
+            cards = tuple(self.card(job, ledger) for job in jobs)
             if cards != told:
                 told = cards
                 post(JobsScanned(cards))
