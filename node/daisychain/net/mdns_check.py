@@ -37,23 +37,24 @@ async def check_mdns(
     """
     settings = settings or MdnsSettings()
     loop = asyncio.get_running_loop()
-    name = f"{secrets.token_hex(8)}.{CHECK_TYPE}"
+    own_name = f"{secrets.token_hex(8)}.{CHECK_TYPE}"
     echo = asyncio.Event()
     names: set[str] = set()
 
-    def changed(zeroconf: Zeroconf, service_type: str, name_: str, state_change: ServiceStateChange) -> None:
-        if name_ == name:
+    # zeroconf passes these by name
+    def changed(zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        if name == own_name:
             echo.set()
         elif service_type == SERVICE_TYPE and len(names) < settings.neighbours_max:
-            names.add(name_)
+            names.add(name)
 
     mdns = await open_mdns(interface, settings)
     try:
         info = AsyncServiceInfo(
             CHECK_TYPE,
-            name,
+            own_name,
             port=9,  # the discard port: nobody shall come
-            server=f"{name.split('.', maxsplit=1)[0]}.local.",
+            server=f"{own_name.split('.', maxsplit=1)[0]}.local.",
             parsed_addresses=[interface.address],
             host_ttl=settings.record_ttl_s,
             other_ttl=settings.record_ttl_s,
