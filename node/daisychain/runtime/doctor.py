@@ -199,8 +199,8 @@ def _holder(port: int) -> str:
     """Return who listens on a port, as far as this user may know."""
     try:
         for connection in psutil.net_connections("tcp4"):
-            listens = connection.status == psutil.CONN_LISTEN and bool(connection.laddr)
-            if listens and connection.laddr[1] == port and connection.pid:
+            ours = getattr(connection.laddr, "port", None) == port
+            if ours and connection.status == psutil.CONN_LISTEN and connection.pid:
                 return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
     except (psutil.Error, OSError):
         pass
