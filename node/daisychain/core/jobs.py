@@ -51,9 +51,7 @@ class JobCard:
 
 
 NEXT_STATES: dict[JobState, frozenset[JobState]] = {
-    JobState.QUEUED: frozenset(
-        {JobState.RUNNING, JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}
-    ),
+    JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}),
     JobState.RUNNING: frozenset({JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}),
     JobState.CANCELLED: frozenset(),
     JobState.FAILED: frozenset(),

@@ -1,0 +1,213 @@
+"""Who is in the chain: alive, suspect, dead or left, from first-hand evidence only.
+
+Nobody's death is taken on hearsay: each node judges by its own links. So a rumour can neither
+kill a node nor keep a dead one alive, and the coordinator compares what each member reaches itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from daisychain.core.ids import Address, NodeId
+from daisychain.core.node import NodeInfo, NodeStatus
+from daisychain.core.rhythm import Rhythm
+from daisychain.core.settings import CoreSettings
+
+
+class Health(StrEnum):
+    """What this node holds of a peer."""
+
+    ALIVE = "alive"
+    SUSPECT = "suspect"  # a link fell, or it is silent for half of what its death takes
+    DEAD = "dead"
+    LEFT = "left"  # said goodbye; only a later incarnation comes back
+
+
+@dataclass(slots=True)
+class Peer:
+    """One other node.
+
+    Attributes:
+        info: its Hello; ``info.incarnation`` tells one life of it from the next.
+        address: where our dial last reached it.
+        linked: whether the link that we dialled is up.
+        status: its newest status of this life; None until it was heard, so both ways are proven.
+        heard_at: when the last sign of life came.
+        unlinked_at: when our link to it fell.
+    """
+
+    info: NodeInfo
+    address: Address
+    heard_at: float
+    health: Health = Health.ALIVE
+    linked: bool = True
+    status: NodeStatus | None = None
+    unlinked_at: float = 0.0
+    rhythm: Rhythm = field(default_factory=Rhythm)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it is trusted to take part in something new: no doubt, and heard both ways."""
+        return self.health is Health.ALIVE and self.linked and self.status is not None
+
+    @property
+    def present(self) -> bool:
+        """Whether it still counts in what runs: not dead or left, and heard in this life."""
+        return self.health in (Health.ALIVE, Health.SUSPECT) and self.status is not None
+
+
+class Membership:
+    """Every peer ever admitted (bounded), and the evidence of its life."""
+
+    def __init__(self, me: NodeInfo, settings: CoreSettings) -> None:
+        self._me = me
+        self._settings = settings
+        self._peers: dict[NodeId, Peer] = {}
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers.values())
+
+    def get(self, node_id: NodeId) -> Peer | None:
+        """Return the peer, or None when it was never admitted."""
+        return self._peers.get(node_id)
+
+    def objection(self, info: NodeInfo) -> str:
+        """Return why a node that answered our dial is not admitted; empty when it is."""
+        if info.node_id == self._me.node_id:
+            return (
+                f"{info.name} at {info.address} carries this node's own id on another machine: a cloned "
+                "state folder. The later of the two takes a new id when it restarts."
+            )
+        peer = self._peers.get(info.node_id)
+        if peer is None:
+            if len(self._peers) >= self._settings.peers_max and not self._make_room():
+                return f"this chain already knows {len(self._peers)} nodes, the most that it admits"
+            return ""
+        if peer.health in (Health.ALIVE, Health.SUSPECT) and peer.info.machine_id != info.machine_id:
+            return (
+                f"{info.name} at {info.address} carries the id of {peer.info.name} at {peer.info.address}, "
+                "which lives: a cloned state folder. Delete the state folder of one of them."
+            )
+        if info.incarnation < peer.info.incarnation or (
+            peer.health is Health.LEFT and info.incarnation == peer.info.incarnation
+        ):
+            return f"an earlier life of {info.name} (incarnation {info.incarnation})"
+        return ""
+
+    def link_up(self, info: NodeInfo, address: Address, now: float) -> bool:
+        """Admit a node without objection; return whether it is new, or has a new life."""
+        peer = self._peers.get(info.node_id)
+        if peer is None or info.incarnation > peer.info.incarnation:
+            self._peers[info.node_id] = Peer(info, address, now)
+            return True
+        revived = peer.health is Health.DEAD
+        peer.info, peer.address, peer.linked, peer.heard_at = info, address, True, now
+        peer.health = Health.ALIVE
+        return revived
+
+    def link_down(self, node_id: NodeId, now: float) -> Peer | None:
+        """Our link fell: the peer is suspect until it is linked again. Returns it when it was linked."""
+        peer = self._peers.get(node_id)
+        if peer is None or not peer.linked:
+            return None
+        peer.linked, peer.unlinked_at = False, now
+        if peer.health is Health.ALIVE:
+            peer.health = Health.SUSPECT
+        return peer
+
+    def doubt(self, node_id: NodeId) -> None:
+        """Something speaks against the peer's life; the next message from it clears that."""
+        peer = self._peers.get(node_id)
+        if peer is not None and peer.health is Health.ALIVE:
+            peer.health = Health.SUSPECT
+
+    def heard(self, node_id: NodeId, now: float) -> Peer | None:
+        """A message came from the peer; returns it unless it is unknown or has left.
+
+        A dead one stays dead until our dial reaches it: what cannot be answered is no member.
+        """
+        peer = self._peers.get(node_id)
+        if peer is None or peer.health is Health.LEFT:
+            return None
+        if peer.health is not Health.DEAD:
+            peer.rhythm.add(now - peer.heard_at)
+            if peer.linked:
+                peer.health = Health.ALIVE
+        peer.heard_at = now
+        return peer
+
+    def told(self, peer: Peer, status: NodeStatus) -> bool:
+        """Take in a peer's status; return False for one of an earlier life or of a dead peer."""
+        if status.incarnation != peer.info.incarnation or peer.health is Health.DEAD:
+            return False
+        peer.status = status
+        return True
+
+    def prove(self, node_ids: Iterable[NodeId], now: float) -> None:
+        """A step that all of them had part in was committed: whoever is not dead lives."""
+        for node_id in node_ids:
+            peer = self._peers.get(node_id)
+            if peer is not None:
+                peer.heard_at = max(peer.heard_at, now)
+
+    def bury(self, node_id: NodeId, health: Health) -> Peer | None:
+        """Declare the peer dead or left; return it when that is news."""
+        peer = self._peers.get(node_id)
+        if peer is None or peer.health in (Health.DEAD, Health.LEFT):
+            if peer is not None and health is Health.LEFT:
+                peer.health = health
+            return None
+        peer.health, peer.status, peer.rhythm = health, None, Rhythm()
+        return peer
+
+    def silent(self, now: float) -> list[Peer]:
+        """Doubt whoever is silent for long, and return those silent for too long: they are dead."""
+        gone = []
+        for peer in self._peers.values():
+            if peer.health not in (Health.ALIVE, Health.SUSPECT):
+                continue
+            limit_s = peer.rhythm.limit_s(self._settings)
+            silent_s = now - peer.heard_at
+            unlinked_s = 0.0 if peer.linked else now - peer.unlinked_at
+            if max(silent_s, unlinked_s) >= limit_s:
+                gone.append(peer)
+            elif silent_s >= limit_s / 2:
+                peer.health = Health.SUSPECT
+        return gone
+
+    def refresh(self, now: float) -> None:
+        """This node itself was frozen: every peer gets its full time to be heard again."""
+        for peer in self._peers.values():
+            peer.heard_at = now
+            peer.unlinked_at = max(peer.unlinked_at, now)
+
+    def reachable(self) -> tuple[NodeId, ...]:
+        """Return whom this node reaches and hears, itself included, sorted."""
+        present = [node_id for node_id, peer in self._peers.items() if peer.present]
+        return tuple(sorted([*present, self._me.node_id]))
+
+    def deadline(self) -> float | None:
+        """Return when `silent` next has something to say."""
+        deadlines = []
+        for peer in self._peers.values():
+            if peer.health in (Health.ALIVE, Health.SUSPECT):
+                limit_s = peer.rhythm.limit_s(self._settings)
+                share = 0.5 if peer.health is Health.ALIVE else 1.0
+                deadlines.append(peer.heard_at + limit_s * share)
+                if not peer.linked:
+                    deadlines.append(peer.unlinked_at + limit_s)
+        return min(deadlines, default=None)
+
+    def _make_room(self) -> bool:
+        """Forget the peer that is gone for longest."""
+        gone = [
+            (peer.heard_at, node_id)
+            for node_id, peer in self._peers.items()
+            if peer.health in (Health.DEAD, Health.LEFT)
+        ]
+        if not gone:
+            return False
+        del self._peers[min(gone)[1]]
+        return True

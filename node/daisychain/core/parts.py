@@ -1,0 +1,183 @@
+"""The parts of one node's machine, and what they say together."""
+
+from __future__ import annotations
+
+from daisychain.core.candidates import Candidates
+from daisychain.core.compute_world import Applicant
+from daisychain.core.election import Election, Voice
+from daisychain.core.ids import ClusterId, NodeId, RunId, Term
+from daisychain.core.jobs import JobCard
+from daisychain.core.membership import Health, Membership, Peer
+from daisychain.core.node import NodeInfo, NodeStatus
+from daisychain.core.pulse import Pulse
+from daisychain.core.queue import JobQueue
+from daisychain.core.rendezvous import Idle, Rendezvous, Roll
+from daisychain.core.rng import Rng
+from daisychain.core.settings import CoreSettings
+from daisychain.core.snapshot import peer_views
+from daisychain.core.strangers import Strangers
+from daisychain.core.trainer_watch import TrainerWatch
+from daisychain.core.view import ChainView
+
+
+class Parts:
+    """Everything that one node knows, and the questions that need more than one part to answer.
+
+    Attributes:
+        current: the run that the chain trains, as far as this node knows.
+        chosen_at: since when.
+        standby: why this node does not train it; empty when it does.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a node is made of; see Machine
+        self,
+        info: NodeInfo,
+        cluster_id: ClusterId,
+        settings: CoreSettings,
+        term: Term,
+        ledger: tuple[JobCard, ...],
+        seed: int,
+        now: float,
+    ) -> None:
+        rng = Rng(seed)
+        self.info = info
+        self.cluster_id = cluster_id
+        self.settings = settings
+        self.candidates = Candidates(settings, rng)
+        self.strangers = Strangers(settings.strangers_max)
+        self.members = Membership(info, settings)
+        self.election = Election(info.node_id, term, settings, now)
+        self.queue = JobQueue(ledger)
+        self.watch = TrainerWatch(settings)
+        self.rendezvous = Rendezvous(info, settings, rng)
+        self.pulse = Pulse(settings.heartbeat_s, now)
+        self.current: RunId | None = None
+        self.chosen_at = now
+        self.standby = ""
+
+    def voice(self, peer: Peer, status: NodeStatus) -> Voice:
+        """Return what a peer has to say in an election."""
+        candidate = peer.alive and self.info.node_id in status.reachable
+        return Voice(peer.info.node_id, status.term, status.leading, status.reachable, candidate)
+
+    def voices(self) -> list[Voice]:
+        """Return what every present peer has to say in an election."""
+        return [self.voice(p, p.status) for p in self.members if p.present and p.status is not None]
+
+    def leader(self) -> NodeId | None:
+        """Return who coordinates, as far as this node hears it itself."""
+        return self.election.leader(self.voices())
+
+    def linked(self) -> list[NodeId]:
+        """Return the peers that messages can be sent to."""
+        return [peer.info.node_id for peer in self.members if peer.linked]
+
+    def unwanted(self, node_id: NodeId) -> bool:
+        """Whether a node needs no dial."""
+        peer = self.members.get(node_id)
+        return peer is not None and (peer.linked or peer.health is Health.LEFT)
+
+    def available(self) -> set[RunId]:
+        """Return the runs that some present node holds or has loaded."""
+        runs = set(self.queue.held())
+        statuses = [peer.status for peer in self.members if peer.present and peer.status is not None]
+        for status in statuses:
+            runs.update(status.holds)
+        for trainer in [self.watch.status, *(status.trainer for status in statuses)]:
+            if trainer.run_id is not None:
+                runs.add(trainer.run_id)
+        return runs
+
+    def applicants(self) -> tuple[Applicant, ...]:
+        """Return every present node, this one first, as the rendezvous sees it."""
+        current = self.current
+        mine = Applicant(
+            info=self.info,
+            trainer=self.watch.status,
+            reachable=self.members.reachable(),
+            holds=current in self.queue.held(),
+            standby=self.standby,
+        )
+        others = [
+            Applicant(
+                info=peer.info,
+                trainer=peer.status.trainer,
+                reachable=peer.status.reachable,
+                holds=current in peer.status.holds,
+                doubtful=not peer.alive,
+                standby=peer.status.standby,
+            )
+            for peer in self.members
+            if peer.present and peer.status is not None
+        ]
+        return (mine, *others)
+
+    def roll(self, card: JobCard | None, now: float) -> Roll:
+        """Return what the rendezvous decides by."""
+        quiet_s = self.election.quiet_for(now)
+        return Roll(self.election.term, card, self.chosen_at, self.applicants(), quiet_s)
+
+    def status(self) -> NodeStatus:
+        """Return what peers are told."""
+        return NodeStatus(
+            incarnation=self.info.incarnation,
+            term=self.election.term,
+            leading=self.election.leading,
+            reachable=self.members.reachable(),
+            jobs=self.queue.told(),
+            trainer=self.watch.status,
+            standby=self.standby,
+            holds=self.queue.held(),
+            current=self.current,
+        )
+
+    def deadline(self, now: float, voices: list[Voice]) -> float:
+        """Return when any part next has something to do."""
+        deadlines = [
+            self.members.deadline(),
+            self.election.deadline(voices),
+            self.watch.deadline(now),
+            self.rendezvous.deadline() if self.election.leading else None,
+            self.candidates.deadline(now, self.unwanted),
+            self.pulse.deadline(),
+        ]
+        return min(deadline for deadline in deadlines if deadline is not None)
+
+    def choose(self, now: float) -> JobCard | None:
+        """Return the run that the chain trains: our own choice when leading, else the coordinator's."""
+        leader = self.leader()
+        available = self.available()
+        self.queue.prune(available)
+        if leader == self.info.node_id:
+            card = self.queue.pick(self.current, available)
+        else:
+            peer = None if leader is None else self.members.get(leader)
+            status = None if peer is None else peer.status
+            named = None if status is None else status.current
+            if leader is None:  # a moment without a coordinator changes nothing
+                named = self.watch.status.run_id
+            card = None if named is None else self.queue.get(named)
+            if card is not None and card.state.ended:
+                card = None
+        chosen = None if card is None else card.run_id
+        if chosen != self.current:
+            self.current, self.chosen_at = chosen, now
+        return card
+
+    def view(self, now: float) -> ChainView:
+        """Return what this node knows of the chain."""
+        phase = self.rendezvous.phase
+        return ChainView(
+            cluster_id=self.cluster_id,
+            me=self.info,
+            term=self.election.term,
+            coordinator=self.leader(),
+            peers=peer_views(self.members, self.rendezvous.left_out.items(), now),
+            strangers=self.strangers.all(),
+            jobs=self.queue.all(),
+            trainer=self.watch.status,
+            world=self.watch.plan,
+            progress=self.watch.progress,
+            standby=self.standby,
+            waiting=phase.waiting if self.election.leading and isinstance(phase, Idle) else "",
+        )

@@ -1,0 +1,330 @@
+"""How the coordinator forms worlds: idle, forming a plan, or running one.
+
+It looks at the whole of what is known after every event (`review`), so a lost message or an event
+out of order changes when something is decided, never what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from daisychain.core.compute_world import Applicant, Selection, compute_world, unfit
+from daisychain.core.exclusion import Exclusions
+from daisychain.core.ids import Generation, NodeId, Term
+from daisychain.core.jobs import JobCard
+from daisychain.core.messages import BLOB_MAX_BYTES, OfferBlob, PlanWorld, SpreadBlobs
+from daisychain.core.node import NodeInfo, TrainerState
+from daisychain.core.rng import Rng
+from daisychain.core.settings import CoreSettings
+from daisychain.core.world import WorldPlan
+
+Post = tuple[NodeId, PlanWorld | SpreadBlobs]
+"""What the coordinator has for one member, itself included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """What the coordinator knows at one moment.
+
+    Attributes:
+        term: the one that it leads.
+        card: the run to be trained; None when there is none.
+        chosen_at: since when it is.
+        applicants: every living node, itself included.
+        quiet_s: for how long no new node appeared.
+    """
+
+    term: Term
+    card: JobCard | None
+    chosen_at: float
+    applicants: tuple[Applicant, ...]
+    quiet_s: float
+
+
+@dataclass(slots=True)
+class Idle:
+    """No world. ``waiting`` says what for."""
+
+    waiting: str = ""
+
+
+@dataclass(slots=True)
+class Forming:
+    """A plan was handed out. ``deadline_at``: for the blobs, then for everybody to be formed."""
+
+    plan: WorldPlan
+    deadline_at: float
+    blobs: dict[NodeId, bytes] = field(default_factory=dict)
+    spread: bool = False
+
+
+@dataclass(slots=True)
+class Running:
+    """Every member reported the world formed. ``join_at``: when to take in who waits."""
+
+    plan: WorldPlan
+    join_at: float | None = None
+
+
+class Rendezvous:
+    """The worlds of one coordinator; a node that does not lead is reset to idle."""
+
+    def __init__(self, me: NodeInfo, settings: CoreSettings, rng: Rng) -> None:
+        self._me = me
+        self._settings = settings
+        self._rng = rng
+        self._counter = 0
+        self._failures = 0  # formations in a row that ended without a world
+        self._replan_at: float | None = None  # a broken world is replaced then at the latest
+        self._replan_why = ""
+        self._wait_until: float | None = None
+        self._exclusions = Exclusions(settings)
+        self.phase: Idle | Forming | Running = Idle()
+        self.left_out: dict[NodeId, str] = {}
+
+    def reset(self) -> None:
+        """Forget every world: this node no longer leads."""
+        self.phase = Idle()
+        self._failures, self._replan_at, self._wait_until = 0, None, None
+        self._exclusions.clear()
+        self.left_out = {}
+
+    def adopt(self, plan: WorldPlan) -> None:
+        """Lead on with the world that our own trainer is in: a new coordinator alone breaks nothing."""
+        self.phase = Running(plan)
+
+    def review(self, roll: Roll, now: float) -> list[Post]:
+        """Decide what the worlds need now, and return what to tell whom."""
+        self._wait_until = None
+        if roll.card is None:
+            self.reset()
+            return []
+        phase = self.phase
+        if not isinstance(phase, Idle) and phase.plan.run_id != roll.card.run_id:
+            self.reset()
+            phase = self.phase
+        match phase:
+            case Idle():
+                return self._review_idle(roll, roll.card, now)
+            case Forming():
+                return self._review_forming(phase, roll, roll.card, now)
+            case Running():
+                return self._review_running(phase, roll, roll.card, now)
+            case _:
+                assert_never(phase)
+
+    def finished(self, applicants: Iterable[Applicant]) -> bool:
+        """Whether every member that still lives holds the final state: the run is over."""
+        if not isinstance(self.phase, Running):
+            return False
+        plan = self.phase.plan
+        members = [a for a in applicants if plan.rank_of(a.info.node_id) is not None]
+        return bool(members) and all(
+            a.trainer.run_id == plan.run_id and a.trainer.state is TrainerState.DONE for a in members
+        )
+
+    def offer(self, sender: NodeId, message: OfferBlob, now: float) -> list[Post]:
+        """Take a member's blob; returns all of them for everybody once they are complete."""
+        phase = self.phase
+        if not isinstance(phase, Forming) or phase.plan.generation != message.generation or phase.spread:
+            return []
+        if phase.plan.rank_of(sender) != message.rank or len(message.blob) > BLOB_MAX_BYTES:
+            return []
+        phase.blobs[sender] = message.blob
+        if len(phase.blobs) < phase.plan.world_size:
+            return []
+        phase.spread = True
+        phase.deadline_at = now + self._settings.reconcile_s
+        return self._blobs(phase, [member.node_id for member in phase.plan.members])
+
+    def repeat(self, applicants: Iterable[Applicant]) -> list[Post]:
+        """Say again what a member has not answered: messages may be lost."""
+        phase = self.phase
+        if not isinstance(phase, Forming):
+            return []
+        generation = phase.plan.generation
+        deaf: list[NodeId] = []
+        for applicant in applicants:
+            node_id = applicant.info.node_id
+            if node_id == self._me.node_id or phase.plan.rank_of(node_id) is None:
+                continue
+            forming = applicant.trainer.state is TrainerState.FORMING
+            if forming if phase.spread else applicant.trainer.generation != generation:
+                deaf.append(node_id)
+        if phase.spread:
+            return self._blobs(phase, deaf)
+        return [(node_id, PlanWorld(phase.plan)) for node_id in deaf]
+
+    def deadline(self) -> float | None:
+        """Return when `review` next has something to decide."""
+        deadlines = [self._replan_at, self._wait_until]
+        if isinstance(self.phase, Forming):
+            deadlines.append(self.phase.deadline_at)
+        if isinstance(self.phase, Running):
+            deadlines.append(self.phase.join_at)
+        if not isinstance(self.phase, Forming):
+            deadlines.append(self._exclusions.deadline())
+        return min((deadline for deadline in deadlines if deadline is not None), default=None)
+
+    def _review_idle(self, roll: Roll, card: JobCard, now: float) -> list[Post]:
+        selection = self._select(roll, card, now)
+        if not selection.members:
+            self.phase = Idle("a node whose trainer is ready")
+            return []
+        progressed = any(
+            a.trainer.run_id == card.run_id
+            and (a.trainer.tick > 0 or a.trainer.broken is not None or a.trainer.generation is not None)
+            for a in roll.applicants
+        )
+        waiting = "" if progressed else self._first_world_waits(roll, card, selection, now)
+        if waiting:
+            self.phase = Idle(waiting)
+            return []
+        why = "the run goes on under a new coordinator" if progressed else "the run starts"
+        return self._form(selection, roll, card, why, now)
+
+    def _first_world_waits(self, roll: Roll, card: JobCard, selection: Selection, now: float) -> str:
+        """Return what the first world of a run still waits for; empty when it may form."""
+        settings = self._settings
+        if len(selection.members) < card.min_nodes:
+            return f"{card.min_nodes} nodes (min_nodes of {card.name}); {len(selection.members)} are ready"
+        if roll.quiet_s < settings.settle_s:
+            self._wait_until = now + settings.settle_s - roll.quiet_s
+            return f"{settings.settle_s:g} s of quiet in discovery"
+        patient_until = roll.chosen_at + settings.loading_wait_s
+        loading = [a.info.name for a in roll.applicants if _expected(a, self._me, card)]
+        if loading and now < patient_until:
+            self._wait_until = patient_until
+            return f"{', '.join(loading)} to load {card.name}"
+        return ""
+
+    def _review_forming(self, phase: Forming, roll: Roll, card: JobCard, now: float) -> list[Post]:
+        plan, present = phase.plan, {a.info.node_id: a for a in roll.applicants}
+        lost = self._lost(plan, present)
+        if lost:
+            return self._replan(roll, card, f"while it formed, {lost}", now)
+        formed = [m for m in plan.members if _formed(present[m.node_id], plan.generation)]
+        if phase.spread and len(formed) == plan.world_size:
+            self._failures, self._replan_at = 0, None
+            self._exclusions.forgive(m.node_id for m in plan.members)
+            self.phase = Running(plan)
+            return self._review_running(self.phase, roll, card, now)
+        if now >= phase.deadline_at:
+            if phase.spread:
+                late = [m for m in plan.members if m not in formed]
+            else:
+                late = [m for m in plan.members if m.node_id not in phase.blobs]
+            for member in late:
+                self._exclusions.add(member.node_id, now)
+            names = ", ".join(member.name for member in late)
+            return self._replan(roll, card, f"{names} did not enter the world in time", now)
+        return self._mend(plan, present, roll, now)
+
+    def _review_running(self, phase: Running, roll: Roll, card: JobCard, now: float) -> list[Post]:
+        plan, present = phase.plan, {a.info.node_id: a for a in roll.applicants}
+        if self.finished(roll.applicants):
+            return []
+        lost = self._lost(plan, present)
+        if lost:
+            return self._replan(roll, card, lost, now)
+        if any(present[m.node_id].trainer.generation != plan.generation for m in plan.members):
+            return self._mend(plan, present, roll, now)
+        self._replan_at = None
+        selection = self._select(roll, card, now)
+        if len(selection.members) <= plan.world_size:
+            phase.join_at = None
+            return []
+        if phase.join_at is None:
+            phase.join_at = now + self._settings.coalesce_s
+        if now < phase.join_at:
+            return []
+        joiners = [m.name for m in selection.members if plan.rank_of(m.node_id) is None]
+        return self._form(selection, roll, card, f"{', '.join(joiners)} joined", now)
+
+    def _mend(self, plan: WorldPlan, present: dict[NodeId, Applicant], roll: Roll, now: float) -> list[Post]:
+        """Replace a world that members found broken, after a moment for evidence of who is gone."""
+        broken = [
+            m.name for m in plan.members if _broken(present[m.node_id], plan.generation, self._formed_once())
+        ]
+        if not broken:
+            return []
+        if self._replan_at is None:
+            wait_s = self._settings.grace_s * 2.0 ** min(self._failures, 10)
+            self._replan_at = now + min(wait_s, self._settings.attempt_max_s)
+            self._replan_why = f"the world broke at {', '.join(broken)}"
+        if now < self._replan_at or roll.card is None:
+            return []
+        if isinstance(self.phase, Forming):
+            self._failures += 1
+            if (
+                self._failures >= 3 and plan.world_size > 1
+            ):  # nobody is known at fault: try without one, by turns
+                others = [m.node_id for m in plan.members if m.node_id != self._me.node_id]
+                self._exclusions.add(others[self._failures % len(others)], now)
+        return self._replan(roll, roll.card, self._replan_why, now)
+
+    def _formed_once(self) -> bool:
+        return isinstance(self.phase, Running)
+
+    def _lost(self, plan: WorldPlan, present: dict[NodeId, Applicant]) -> str:
+        """Return who of a world is gone or unfit, or cut off from another member; empty when nobody."""
+        for member in plan.members:
+            applicant = present.get(member.node_id)
+            if applicant is None:
+                return f"{member.name} is gone"
+            reason = unfit(applicant, self._me, plan.run_id)
+            if reason:
+                return reason
+            for other in plan.members:
+                if other.node_id not in applicant.reachable:
+                    return f"{member.name} no longer reaches {other.name}"
+        return ""
+
+    def _select(self, roll: Roll, card: JobCard, now: float) -> Selection:
+        excluded = self._exclusions.now(now)
+        selection = compute_world(self._me, roll.applicants, card.run_id, excluded)
+        self.left_out = dict(selection.left_out)
+        return selection
+
+    def _replan(self, roll: Roll, card: JobCard, reason: str, now: float) -> list[Post]:
+        selection = self._select(roll, card, now)
+        if not selection.members:
+            self.phase, self._replan_at = Idle("a node whose trainer is ready"), None
+            return []
+        return self._form(selection, roll, card, reason, now)
+
+    def _form(self, selection: Selection, roll: Roll, card: JobCard, reason: str, now: float) -> list[Post]:
+        self._counter += 1
+        self._replan_at = None
+        generation = Generation(roll.term, self._counter, self._rng.bits())
+        plan = WorldPlan(generation, card.run_id, selection.members, reason)
+        self.phase = Forming(plan, now + self._settings.formation_s)
+        return [(member.node_id, PlanWorld(plan)) for member in plan.members]
+
+    def _blobs(self, phase: Forming, node_ids: Sequence[NodeId]) -> list[Post]:
+        blobs = tuple(phase.blobs[member.node_id] for member in phase.plan.members)
+        message = SpreadBlobs(phase.plan.generation, blobs)
+        return [(node_id, message) for node_id in node_ids]
+
+
+def _formed(applicant: Applicant, generation: Generation) -> bool:
+    trainer = applicant.trainer
+    return trainer.generation == generation and trainer.state in (TrainerState.TRAINING, TrainerState.DONE)
+
+
+def _broken(applicant: Applicant, generation: Generation, formed_once: bool) -> bool:
+    """Whether a member is out of the world: it says so, or it was in it and no longer is."""
+    trainer = applicant.trainer
+    return trainer.broken == generation or (formed_once and trainer.generation != generation)
+
+
+def _expected(applicant: Applicant, coordinator: NodeInfo, card: JobCard) -> bool:
+    """Whether a node will be ready for the run soon: it loads it, or has it and is about to."""
+    trainer = applicant.trainer
+    if not unfit(applicant, coordinator, card.run_id):
+        return False
+    if trainer.run_id == card.run_id:
+        return trainer.state is TrainerState.LOADING
+    return applicant.holds and not applicant.standby

@@ -1,0 +1,44 @@
+"""Why this node does not train though a job runs, in its own words: a pure function."""
+
+from __future__ import annotations
+
+from daisychain.core.compute_world import mismatch
+from daisychain.core.jobs import JobCard
+from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
+from daisychain.core.queue import JobQueue
+
+
+def cannot_train(card: JobCard, queue: JobQueue, me: NodeInfo, coordinator: NodeInfo, crashes: str) -> str:
+    """Return why this node starts no trainer for the chain's run; empty when it does.
+
+    ``crashes``: why it gave up starting one.
+    """
+    reason = mismatch(coordinator, me)
+    if reason:
+        return reason
+    if crashes:
+        return crashes
+    if queue.holds(card):
+        return ""
+    if queue.differs(card):
+        return (
+            f"this node's copy of jobs/{card.name} differs from the one that the chain trains: "
+            "make the folders equal, or remove this one"
+        )
+    return f"this node has no folder jobs/{card.name}: copy it here to train along"
+
+
+def standing_by(trainer: TrainerStatus, card: JobCard, barred: str) -> str:
+    """Return why this node is in no world now; empty when it is in one, or about to be.
+
+    ``barred``: what `cannot_train` said.
+    """
+    if trainer.run_id == card.run_id and trainer.state not in (TrainerState.NONE, TrainerState.FAILED):
+        if trainer.stalled:
+            return trainer.reason
+        if trainer.state is TrainerState.LOADING:
+            return f"loading {card.name}"
+        return ""
+    if trainer.state is TrainerState.FAILED:
+        return trainer.reason
+    return barred

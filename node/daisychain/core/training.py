@@ -1,0 +1,105 @@
+"""How a node has its trainer take part: its process, its worlds, its blobs."""
+
+from __future__ import annotations
+
+from daisychain.core.effects import Effect, Level, Note, PersistTerm, Send
+from daisychain.core.events import TrainerReported
+from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.messages import OfferBlob, PlanWorld
+from daisychain.core.parts import Parts
+from daisychain.core.rendezvous import Post
+from daisychain.core.reports import LocalBlob, Progress, RunFailed
+from daisychain.core.standby import cannot_train, standing_by
+
+
+def trainer_reported(parts: Parts, event: TrainerReported, now: float) -> list[Effect]:
+    """Take in what our trainer says, and pass on what concerns others."""
+    before, report = parts.watch.status, event.report
+    effects = parts.watch.reported(event.run_id, report, now)
+    if isinstance(report, RunFailed) and parts.watch.status is not before:
+        parts.queue.mark(event.run_id, JobState.FAILED, f"on {parts.info.name}: {parts.watch.status.reason}")
+    if isinstance(report, Progress) and parts.watch.progress is report and parts.watch.plan is not None:
+        parts.members.prove((member.node_id for member in parts.watch.plan.members), now)
+    if isinstance(report, LocalBlob) and parts.watch.blob is report:
+        effects += offer(parts, now)
+    if parts.watch.status.run_id is not None:
+        parts.queue.progress(event.run_id, parts.watch.status.step, parts.watch.steps)
+    return effects
+
+
+def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]:
+    """Have the trainer that the chosen run needs here, and say why there is none."""
+    barred = ""
+    if card is not None:
+        leader = parts.leader()
+        peer = None if leader is None else parts.members.get(leader)
+        boss = parts.info if peer is None else peer.info
+        barred = cannot_train(card, parts.queue, parts.info, boss, parts.watch.gave_up(card.run_id))
+    loaded = parts.watch.status.run_id
+    known = None if loaded is None else parts.queue.get(loaded)
+    stop_reason = ""
+    if known is not None and known.state.ended:
+        stop_reason = f"the run is {known.state.value}"
+    elif card is not None and loaded is not None and loaded != card.run_id:
+        stop_reason = f"the chain trains {card.name} now"
+    effects = parts.watch.attend(None if barred else card, stop_reason, now)
+    parts.standby = "" if card is None else standing_by(parts.watch.status, card, barred)
+    return effects
+
+
+def repeat(parts: Parts, now: float) -> list[Effect]:
+    """Say again what got no answer."""
+    effects: list[Effect] = []
+    if parts.election.leading:
+        effects += deliver(parts, parts.rendezvous.repeat(parts.applicants()))
+    elif parts.watch.blob is not None:
+        effects += offer(parts, now)
+    return effects
+
+
+def offer(parts: Parts, now: float) -> list[Effect]:
+    """Give our trainer's blob to the coordinator of its world."""
+    blob, plan = parts.watch.blob, parts.watch.plan
+    if blob is None or plan is None:
+        return []
+    message = OfferBlob(blob.generation, blob.rank, blob.blob)
+    coordinator = plan.generation.term.node_id
+    if coordinator != parts.info.node_id:
+        return [Send(coordinator, message)]
+    if not parts.election.leading:
+        return []
+    return deliver(parts, parts.rendezvous.offer(parts.info.node_id, message, now))
+
+
+def deliver(parts: Parts, posts: list[Post]) -> list[Effect]:
+    """Send the coordinator's posts; our own share of them goes to our trainer."""
+    effects: list[Effect] = []
+    for node_id, message in posts:
+        if node_id != parts.info.node_id:
+            effects.append(Send(node_id, message))
+        elif isinstance(message, PlanWorld):
+            effects.append(Note(Level.INFO, _plan_text(message), "plan"))
+            effects += enter(parts, message)
+        else:
+            effects += parts.watch.meet(message.generation, message.blobs)
+    return effects
+
+
+def enter(parts: Parts, message: PlanWorld) -> list[Effect]:
+    """Give a plan to our trainer when this node is a member."""
+    return [] if message.plan.rank_of(parts.info.node_id) is None else parts.watch.enter(message.plan)
+
+
+def take_office(parts: Parts) -> list[Effect]:
+    """This node claimed a term: it is on disk before anyone hears of it."""
+    term = parts.election.term
+    parts.rendezvous.reset()
+    if parts.watch.plan is not None:
+        parts.rendezvous.adopt(parts.watch.plan)
+    return [PersistTerm(term), Note(Level.INFO, f"this node coordinates, term {term}", "term")]
+
+
+def _plan_text(message: PlanWorld) -> str:
+    plan = message.plan
+    names = ", ".join(member.name for member in plan.members)
+    return f"world {plan.generation} of {plan.world_size} ({names}): {plan.reason}"
