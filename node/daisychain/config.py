@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -219,12 +218,3 @@ def _path(kind: type, value: object) -> Path:
 def _known(fields: set[str], prefix: str) -> str:
     names = [f"{prefix}{field.upper()}" if prefix else field for field in sorted(fields)]
     return f"Known are {', '.join(names)}"
-
-
-def refuse_windows(platform: str = sys.platform) -> None:
-    """Raise `ConfigError` on native Windows: gloo's wheels have no device there."""
-    if platform == "win32":
-        raise ConfigError(
-            "more than one node needs gloo, which PyTorch's Windows builds lack",
-            "Run the node in Docker Desktop or WSL2; `daisychain run JOB` trains on this machine alone",
-        )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from daisychain.config import DEFAULT_PORT, NodeConfig, default_state_folder, load_config, refuse_windows
+from daisychain.config import DEFAULT_PORT, NodeConfig, default_state_folder, load_config
 from daisychain.errors import ConfigError
 from daisychain.net.interface_choice import Network
 
@@ -84,9 +84,3 @@ def test_a_wrong_seed_is_named(tmp_path: Path) -> None:
 def test_the_tailscale_socket_reaches_the_command(tmp_path: Path) -> None:
     settings = load(tmp_path, "tailscale_socket: /run/ts.sock\n").discovery_settings()
     assert settings.tailscale == ("tailscale", "--socket=/run/ts.sock")
-
-
-def test_native_windows_is_refused_with_the_way_out() -> None:
-    refuse_windows("linux")
-    with pytest.raises(ConfigError, match=r"Docker Desktop or WSL2.*daisychain run"):
-        refuse_windows("win32")

@@ -21,15 +21,10 @@ class DriverSettings:
         queue_max: events waiting; beyond it what peers say is dropped (the next heartbeat repeats it), so
             that a flood cannot fill the memory. Events of our own are bounded by their sources.
         timer_least_s: least time between two timer events: a deadline that stands still cannot spin.
-        late_s: a loop that comes this late was frozen: what lies in the sockets is heard before
-            any timer judges the others by it.
-        hear_s: how long it then listens.
     """
 
     queue_max: int = 4096
     timer_least_s: float = 0.002
-    late_s: float = 0.5
-    hear_s: float = 0.05
 
 
 class Decider(Protocol):
@@ -78,16 +73,11 @@ class Driver:
         An exception of the machine or of a durable effect (`StorageError`) ends the agent: going on without
         knowing one's own state is worse than a restart.
         """
-        seen_at = self._clock.monotonic()
         while not self._left:
             due = self._machine.next_deadline()
             wait_s = None if due is None else due - self._clock.monotonic()
             if not self._queue and (wait_s is None or wait_s > 0):
                 await self._wait(wait_s)
-            now = self._clock.monotonic()
-            expected = seen_at if due is None else max(seen_at, due)
-            if due is not None and now - expected > self._settings.late_s:
-                await asyncio.sleep(self._settings.hear_s)
             for _ in range(len(self._queue)):
                 await self._step(self._queue.popleft())
                 if self._left:
@@ -99,7 +89,6 @@ class Driver:
                 if again is not None and again <= self._clock.monotonic():
                     await asyncio.sleep(self._settings.timer_least_s)
             await asyncio.sleep(0)  # sockets are heard between any two rounds
-            seen_at = self._clock.monotonic()
         return self._left
 
     async def _wait(self, wait_s: float | None) -> None:

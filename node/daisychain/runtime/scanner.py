@@ -41,9 +41,10 @@ class Scanner:
         self._node_id = node_id
         self._state = state
         self._settings = settings
-        self._min_nodes = min_nodes
+        self.min_nodes = min_nodes
         self._folder = JobFolder(folder, settings)
         self._found: dict[str, FoundJob] = {}
+        self.problem = ""
 
     def named(self, name: str) -> FoundJob | None:
         """Return the job with this folder name."""
@@ -52,7 +53,7 @@ class Scanner:
     def card(self, job: FoundJob, ledger: Ledger) -> JobCard:
         """Return the card of the job's newest run, as this node tells it."""
         card = job.card(ledger)
-        return replace(card, min_nodes=max(card.min_nodes, self._min_nodes))
+        return replace(card, min_nodes=max(card.min_nodes, self.min_nodes))
 
     def load_order(self, card: JobCard) -> LoadRun:
         """Return the trainer's first order for ``card``; raises `JobError` or `StorageError`."""
@@ -69,18 +70,17 @@ class Scanner:
     async def run(self, clock: Clock, ledger: Ledger, post: Callable[[Event], None]) -> None:
         """Scan until cancelled; ``post`` gets JobsScanned after the first look and after each change."""
         told: tuple[JobCard, ...] | None = None
-        problem = ""
         while True:
             started = clock.monotonic()
             try:
                 jobs = await asyncio.to_thread(self._folder.scan, started, clock.wall())
             except StorageError as error:
-                if str(error) != problem:
-                    problem = str(error)
-                    log.warning("%s", problem)
+                if str(error) != self.problem:
+                    self.problem = str(error)
+                    log.warning("%s", self.problem)
                 jobs = ()
             else:
-                problem = ""
+                self.problem = ""
             self._found = {job.name: job for job in jobs}
             cards = tuple(self.card(job, ledger) for job in jobs)
             if cards != told:
