@@ -106,19 +106,18 @@ def _plain(node: Node, depth: int) -> Plain:
         case SequenceNode(tag="tag:yaml.org,2002:seq"):
             return [_plain(item, depth + 1) for item in node.value]
         case ScalarNode(tag="tag:yaml.org,2002:str"):
-            return node.value if node.style is not None else _scalar(node.value, _line(node))
+            return node.value if node.style is not None else _scalar(node.value)
         case _:
             raise PlainYamlError(f"tags ({node.tag}) are not allowed", _line(node))
 
 
-def _scalar(text: str, line: int) -> Plain:
+def _scalar(text: str) -> Plain:
     """Return what an unquoted scalar stands for."""
     if text in _WORDS:
         return _WORDS[text]
     if _INTEGER.fullmatch(text):
-        if len(text) > _INTEGER_DIGITS_MAX:
-            raise PlainYamlError(f"the number {text[:24]}... is too large", line)
-        return int(text.rstrip("_").replace("_", ""))
+        digits = text.replace("_", "")  # longer ones are no whole number that any key takes
+        return int(digits) if len(digits) <= _INTEGER_DIGITS_MAX else float(digits)
     if _NUMBER.fullmatch(text) and len(text) <= 64:
         return float(text)
     return str(text)
