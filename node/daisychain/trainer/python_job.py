@@ -16,15 +16,11 @@ from daisychain.core.job_spec import JobSpec
 from daisychain.errors import JobError
 from daisychain.trainer.loaded import LoadedJob, LossSum
 from daisychain.trainer.model_file import ModelCard, fill_model, read_model, save_model, spec_as_dict
-from daisychain.trainer.probe import probe
 from daisychain.trainer.samples import ColumnSamples, CountedBatch, DatasetSamples, Items
 from daisychain.trainer.user_code import UserCode
 
 LEARNING_RATE = 1e-3
 """Of Adam, when the file has no optimizer()."""
-
-GRANULE_FLAG = "needs_granules"
-"""A file that sets this to True says that its loss depends on which samples are computed together."""
 
 _LOSS = (
     "Return a scalar tensor, the mean over the batch's samples, or a pair (sum, weight): "
@@ -44,7 +40,8 @@ class PythonFiles:
 def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> LoadedJob:
     """Return the job; raises `JobError` with file and line for whatever is wrong in the user's code.
 
-    torch's default dtype is the job's, and the generators are seeded by the caller.
+    torch's default dtype is the job's, and the generators are seeded by the caller. Whether the loss can be
+    summed over parts of a batch, and what else an exact gradient needs, is tried by `trainer.checks`.
     """
     code = UserCode(files.folder, files.file)
     user_loss = code.needed("loss", "loss(model, batch)", "the mean over the samples or (sum, weight)")
@@ -68,9 +65,6 @@ def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> Load
         tensors, _ = read_model(*files.init)
         fill_model(model, tensors, files.init[1])
     model.to(device)
-    loss = _loss(code, user_loss)
-    coupled = code.flag(GRANULE_FLAG)
-    probe(model, loss, train, code.name, coupled)
     optimizer = _optimizer(code, model)
     card = ModelCard(job=files.folder.name, kind="python", spec=spec_as_dict(spec))
     return LoadedJob(
@@ -78,11 +72,11 @@ def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> Load
         model=model,
         train=train,
         validation=validation,
-        loss=loss,
+        loss=_loss(code, user_loss),
         metrics=_metrics(code),
         optimizer=optimizer,
         schedule=_schedule(code, optimizer),
-        needs_granules=spec.reproducible or coupled or has_coupling_modules(model),
+        needs_granules=spec.reproducible or has_coupling_modules(model),
         export=lambda folder: save_model(model, card, Path(folder) / "model.safetensors"),
         notes=_notes(len(train), 0 if validation is None else len(validation), model),
     )
@@ -111,11 +105,6 @@ def _model(code: UserCode, dtype: torch.dtype) -> nn.Module:
     model = model.to("cpu", dtype)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise JobError(where, "the model has no parameter to train", "Set requires_grad on some.")
-    for name, module in model.named_modules():
-        if isinstance(module, (nn.Embedding, nn.EmbeddingBag)) and module.sparse:
-            raise JobError(
-                where, f"{name} asks for sparse gradients, which cannot be summed here", "Use sparse=False."
-            )
     for name, value in model.state_dict().items():
         if not isinstance(value, torch.Tensor):
             raise JobError(
@@ -233,18 +222,8 @@ def _optimizer(code: UserCode, model: nn.Module) -> torch.optim.Optimizer:
         raise JobError(
             where, f"optimizer() returned a {type(optimizer).__name__}", "Return a torch.optim.Optimizer."
         )
-    if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
-        why = (
-            "calls the loss itself, several times a step"
-            if isinstance(optimizer, torch.optim.LBFGS)
-            else "wants sparse gradients"
-        )
-        raise JobError(
-            where, f"{type(optimizer).__name__} {why}, which a chain cannot do", "Use Adam, AdamW or SGD."
-        )
-    own = {id(parameter) for parameter in model.parameters()}
-    if any(id(parameter) not in own for group in optimizer.param_groups for parameter in group["params"]):
-        raise JobError(where, "trains tensors that are not the model's parameters", "Use those it was given.")
+    if isinstance(optimizer, torch.optim.SparseAdam):
+        raise JobError(where, "SparseAdam wants sparse gradients, which a chain does not sum", "Use Adam.")
     return optimizer
 
 

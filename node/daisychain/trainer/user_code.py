@@ -49,13 +49,6 @@ class UserCode:
             raise JobError(self.name, f"has no function {signature}", f"Define it; it returns {gives}.")
         return found
 
-    def flag(self, name: str) -> bool:
-        """Return the file's boolean ``name``, False when absent; raises `JobError` when it is none."""
-        found = getattr(self._module, name, False)
-        if not isinstance(found, bool):
-            raise JobError(f"{self.name}: {name}", f"expected True or False, found {found!r:.60}")
-        return found
-
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return ``function(*arguments)``; ``what`` names the function in errors (empty: the import)."""
         try:
