@@ -10,6 +10,7 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from daisychain import __version__
@@ -18,7 +19,7 @@ from daisychain.core.events import Event, LeaveAsked, TrainerExited, TrainerRepo
 from daisychain.core.ids import Address, NodeId, RunId
 from daisychain.core.machine import Machine
 from daisychain.core.node import NodeInfo
-from daisychain.core.reports import Report
+from daisychain.core.reports import Report, RunFinished
 from daisychain.errors import ConfigError, NetworkError
 from daisychain.host.clock import SystemClock
 from daisychain.host.gpu import choose_device, list_gpus
@@ -39,6 +40,7 @@ from daisychain.net.tailnet import read_tailnet
 from daisychain.net.transport import Transport, TransportSettings
 from daisychain.runtime.agent_api import AgentApi
 from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
+from daisychain.runtime.alone import Alone, order_alone
 from daisychain.runtime.desk import Desk
 from daisychain.runtime.driver import Driver, DriverSettings
 from daisychain.runtime.notes import start_logging
@@ -106,6 +108,21 @@ async def run_agent(config: NodeConfig, started: Callable[[Started], None]) -> s
                     return "asked to leave"
     finally:
         state.unlock()
+
+
+async def run_alone(config: NodeConfig, folder: Path, tell: Callable[[Report], None]) -> RunFinished:
+    """Train the job in ``folder`` on this machine alone; ``tell`` gets every report of the trainer.
+
+    The same trainer and loop as in a chain, with a world of one. Raises `JobError`, `WorldError`,
+    `AgentError` and `StorageError`.
+    """
+    facts = await asyncio.to_thread(hardware)
+    alone = Alone(tell)
+    supervisor = Supervisor(
+        config.supervisor_settings("", facts.cores), os.environ, TrainerEvents(alone.reported, alone.exited)
+    )
+    order = await asyncio.to_thread(order_alone, StateFolder(config.state_folder), folder)
+    return await alone.train(supervisor, order)
 
 
 async def _run_once(

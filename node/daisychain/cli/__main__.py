@@ -1,0 +1,5 @@
+"""`python -m daisychain.cli`: the same as `daisychain`."""
+
+from daisychain.cli.main import main
+
+main()

@@ -1,0 +1,22 @@
+"""`daisychain jobs`: the queue."""
+
+from __future__ import annotations
+
+from daisychain.cli.client import AgentClient
+from daisychain.cli.console import errors_told, out, print_json
+from daisychain.cli.options import Json, StateFolder
+
+
+def jobs(state_folder: StateFolder = None, json: Json = False) -> None:
+    """List the runs that the chain knows: running, queued, ended."""
+    with errors_told():
+        from daisychain.config import load_config
+
+        config = load_config({"state_folder": state_folder})
+        cards = AgentClient(config.state_folder).jobs()
+        if json:
+            print_json(cards)
+            return
+        from daisychain.cli.render import show_jobs
+
+        show_jobs(out(), cards, config.jobs_folder)

@@ -1,0 +1,18 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+StateFolder = Annotated[
+    Path | None,
+    typer.Option("--state-folder", help="The node's own folder [default: ~/.daisychain]", show_default=False),
+]
+JobsFolder = Annotated[
+    Path | None,
+    typer.Option("--jobs-folder", help="Where jobs are dropped [default: ./jobs]", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document")]

@@ -1,0 +1,120 @@
+"""Status, jobs and checks as text; every colour is also a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.markup import escape
+from rich.table import Table
+
+from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.node import NodeInfo, TrainerStatus
+from daisychain.core.view import ChainView
+from daisychain.runtime.agent_status import AgentStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from daisychain.runtime.doctor_rules import Check
+
+_STATE_STYLES = {
+    JobState.QUEUED: "cyan",
+    JobState.RUNNING: "bold green",
+    JobState.FINISHED: "green",
+    JobState.FAILED: "red",
+    JobState.CANCELLED: "yellow",
+}
+_HEALTH_STYLES = {"alive": "green", "suspect": "yellow", "dead": "red", "left": "dim"}
+_CHECK_STYLES = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def show_status(console: Console, status: AgentStatus) -> None:
+    """Print the chain as one node sees it."""
+    view = status.view
+    console.print(f"cluster {view.cluster_id}   over {status.interface}: {escape(status.interface_reason)}")
+    console.print(f"coordinator: {escape(_coordinator(view))}   term {view.term.number}")
+    console.print(_nodes(view))
+    for source in status.discovery:
+        console.print(f"found by {source.source}: {source.health} ({escape(source.text)})")
+    for stranger in view.strangers:
+        console.print(f"[yellow]not in the chain:[/yellow] {stranger.address} ({escape(stranger.reason)})")
+    if view.world is not None:
+        names = ", ".join(member.name for member in view.world.members)
+        reason = escape(view.world.reason)
+        console.print(f"world {view.world.generation}: {escape(names)} ({reason})")
+    if view.progress is not None:
+        progress = view.progress
+        console.print(
+            f"step {progress.step} of {progress.steps}, loss {progress.loss:.4g}, "
+            f"{progress.samples_per_s:.0f} samples/s, shares {'/'.join(map(str, progress.shares))}"
+        )
+    if view.waiting:
+        console.print(f"waiting for {escape(view.waiting)}")
+    for problem in status.problems:
+        console.print(f"[red]problem:[/red] {escape(problem)}")
+    if view.jobs:
+        console.print(jobs_table(view.jobs))
+
+
+def show_jobs(console: Console, cards: Sequence[JobCard], folder: Path) -> None:
+    """Print the queue."""
+    if cards:
+        console.print(jobs_table(cards))
+    else:
+        console.print(f"no jobs. Drop a folder with a job.yaml into {folder}", markup=False)
+
+
+def jobs_table(cards: Sequence[JobCard]) -> Table:
+    """Return the runs as a table, in the order given."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("job", "state", "steps", "run", "reason"):
+        table.add_column(heading, overflow="fold")
+    for card in cards:
+        style = _STATE_STYLES[card.state]
+        steps = f"{card.step}/{card.steps}" if card.steps else ""
+        table.add_row(
+            escape(card.name), f"[{style}]{card.state}[/{style}]", steps, card.run_id, escape(card.reason)
+        )
+    return table
+
+
+def show_check(console: Console, check: Check) -> None:
+    """Print one line of the doctor's report, and its remedy."""
+    style = _CHECK_STYLES[check.state.value]
+    console.print(f"[{style}]{check.state.value:8}[/{style}] {check.name:10} {escape(check.text)}")
+    if check.remedy:
+        console.print(f"{'':19} [bold]do:[/bold] {escape(check.remedy)}")
+
+
+def _coordinator(view: ChainView) -> str:
+    if view.coordinator is None:
+        return "none yet"
+    everybody = [view.me, *(peer.info for peer in view.peers)]
+    return next((info.name for info in everybody if info.node_id == view.coordinator), view.coordinator)
+
+
+def _nodes(view: ChainView) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("node", "address", "health", "computes on", "trainer", "stands by because"):
+        table.add_column(heading, overflow="fold")
+    _add(table, view.me, "this node", view.trainer, view.standby)
+    for peer in view.peers:
+        style = _HEALTH_STYLES.get(peer.health, "")
+        health = f"[{style}]{peer.health}[/{style}]" if style else peer.health
+        _add(table, peer.info, health, peer.trainer, peer.standby)
+    return table
+
+
+def _add(table: Table, info: NodeInfo, health: str, trainer: TrainerStatus, standby: str) -> None:
+    device = info.device if info.device != "cpu" else f"cpu, {info.cores} cores"
+    said = str(trainer.state) + (f", step {trainer.step}" if trainer.step else "")
+    table.add_row(
+        escape(f"{info.name} ({info.node_id[:8]})"),
+        str(info.address),
+        health,
+        escape(device),
+        said,
+        escape(standby),
+    )
