@@ -13,16 +13,19 @@ import torch.distributed as dist
 
 from daisychain.core.world import WorldPlan
 from daisychain.errors import WorldError
-from daisychain.trainer.group import FormedWorld, GroupSettings, SoloWorld, Waiting, World
+from daisychain.trainer.group import FormedWorld, GroupSettings, SoloWorld, Waiting, World, gloo_words
 from daisychain.trainer.sockets import open_sockets
 from daisychain.trainer.store import BlobStore
 
+ALONE = b"alone"
+"""The blob of a world of one: nobody connects, but the coordinator waits for a blob of every member."""
+
 
 class Formation:
-    """An attempt at ``plan``, under way from its construction on.
+    """An attempt at ``plan``, under way from `start` on.
 
-    ``publish`` is called with this rank's blob, from the attempt's thread; `deliver` and `fail` may be
-    called from any thread. Past ``deadline_at`` (monotonic seconds), or once failed, the attempt is
+    ``publish`` is called with this rank's blob, from the attempt's thread; `deliver` and `abort` may be
+    called from any thread. Past ``deadline_at`` (monotonic seconds), or once aborted, the attempt is
     abandoned: its thread ends by gloo's own timeout and drops whatever it still makes.
     """
 
@@ -41,21 +44,26 @@ class Formation:
         self._deadline_at = deadline_at
         self._settings = settings
         self._waiting = waiting
+        self._publish = publish
         self._store = BlobStore(rank, plan.world_size, deadline_at, publish)
         self._changed = threading.Condition()
         self._world: FormedWorld | None = None
         self._failure = ""
-        if plan.world_size == 1:
-            self._world = SoloWorld(plan)
+
+    def start(self) -> None:
+        """Begin; call once."""
+        if self._plan.world_size == 1:
+            self._publish(ALONE)
+            self._world = SoloWorld(self._plan)
         else:
-            name = f"form-{plan.generation}"
+            name = f"form-{self.generation}"
             threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def deliver(self, blobs: tuple[bytes, ...]) -> None:
         """Take every rank's blob, in rank order."""
         self._store.deliver(blobs)
 
-    def fail(self, reason: str) -> None:
+    def abort(self, reason: str) -> None:
         """End the attempt: `result` raises at once with ``reason``, if it has not returned yet."""
         with self._changed:
             self._failure = self._failure or reason
@@ -85,7 +93,7 @@ class Formation:
         try:
             holder.append(self._make())
         except (RuntimeError, ValueError, WorldError) as error:
-            failure = str(error).partition("\n")[0][:300]
+            failure = gloo_words(error)
         owned = open_sockets() - before
         with self._changed:
             if holder and not self._failure:

@@ -66,6 +66,9 @@ class FormedWorld(Exchange, Protocol):
     def abort(self, reason: str) -> None:
         """End the world, from any thread: what waits in it or is tried later raises `WorldError`."""
 
+    def deliver(self, blobs: tuple[bytes, ...]) -> None:
+        """Take no notice: a formed world has its members' addresses."""
+
     def close(self) -> None:
         """Leave the world and free it; training thread only. Idempotent."""
 
@@ -159,6 +162,9 @@ class World:
             self._reason = self._reason or reason
             shut(self._owned, self._peers)
 
+    def deliver(self, blobs: tuple[bytes, ...]) -> None:
+        """Take no notice."""
+
     def close(self) -> None:
         """Abort, wait until nothing is under way, then drop the group.
 
@@ -184,7 +190,7 @@ class World:
 
     def broke(self, error: RuntimeError) -> NoReturn:
         """Raise `WorldError` for gloo's ``error``: with the abort's reason when there was one."""
-        words = str(error).partition("\n")[0][:300]
+        words = gloo_words(error)
         raise WorldError(f"{self._reason} ({words})" if self._reason else words) from None
 
     def ended(self, work: Any) -> None:
@@ -205,6 +211,12 @@ class World:
             self.broke(error)
         self._under_way[id(work)] = work
         return _Work(self, work)
+
+
+def gloo_words(error: Exception) -> str:
+    """Return what gloo says, without its source file and its advice."""
+    text = str(error).partition("\n")[0].partition(". This is typically")[0]
+    return (text.partition("] ")[2] if text.startswith("[/") and "] " in text else text)[:300]
 
 
 class SoloWorld(Alone):
@@ -240,6 +252,9 @@ class SoloWorld(Alone):
     def abort(self, reason: str) -> None:
         """Make the next sum raise."""
         self._reason = self._reason or reason
+
+    def deliver(self, blobs: tuple[bytes, ...]) -> None:
+        """Take no notice."""
 
     def close(self) -> None:
         """End the world; there is nothing to free."""

@@ -59,6 +59,8 @@ def start(
         for rank in ranks if ranks is not None else range(size):
             publish = exchange.publish(rank)
             exchange.formations.append(Formation(world_plan, rank, deadline_at, publish, SETTINGS))
+        for formation in exchange.formations:
+            formation.start()
     return exchange
 
 
@@ -212,7 +214,7 @@ def test_a_newer_order_fails_whoever_waits_at_once() -> None:
     for thread in waiting:
         thread.start()
     for formation in slow.formations:
-        formation.fail("a newer plan came")
+        formation.abort("a newer plan came")
     for thread in waiting:
         thread.join(5)
         assert not thread.is_alive()

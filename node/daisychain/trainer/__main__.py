@@ -1,0 +1,68 @@
+"""``python -m daisychain.trainer FD``: the trainer process; FD is its end of the agent's socket pair.
+
+Exit codes: 0 after Shutdown, 1 for an error that the log tells, 2 for a wrong call, 3 when the agent is gone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import traceback
+from typing import NoReturn
+
+from daisychain.trainer.control import Control, Desk
+from daisychain.trainer.link import AgentGoneError, AgentLink
+from daisychain.trainer.phases import PhaseClock
+
+EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_ORPHAN = 0, 1, 2, 3
+
+_PR_SET_PDEATHSIG = 1
+
+
+def main(arguments: list[str]) -> int:
+    """Serve the agent at the file descriptor in ``arguments``; return the exit code."""
+    if len(arguments) != 1 or not arguments[0].isdecimal():
+        sys.stderr.write("The agent starts this program; it wants the number of a socket.\n")
+        return EXIT_USAGE
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the agent, which ends this process in order
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    link, desk, phases = AgentLink(int(arguments[0])), Desk(), PhaseClock()
+    Control(link, desk, phases, end_orphaned).start()
+    # Imported with the control thread already answering: torch takes seconds.
+    from daisychain.trainer.loop import Trainer
+
+    try:
+        Trainer(link, desk, phases).serve()
+    except AgentGoneError as error:
+        end_orphaned(str(error))
+    except Exception:
+        traceback.print_exc()
+        return EXIT_ERROR
+    return EXIT_DONE
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent dies (Linux); elsewhere the socket's end must do."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def end_orphaned(reason: str) -> NoReturn:
+    """End the process from any thread, at once: without an agent nobody knows of it."""
+    sys.stderr.write(f"the trainer ends: {reason}\n")
+    end(EXIT_ORPHAN)
+
+
+def end(code: int) -> NoReturn:
+    """End without waiting for threads: abandoned formations may still sit in gloo."""
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    end(main(sys.argv[1:]))

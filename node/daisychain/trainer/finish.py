@@ -1,0 +1,94 @@
+"""The end of a run on one node: its model, summary and audit, published as the job's result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+import daisychain
+from daisychain.trainer.audit import audit
+from daisychain.trainer.journal import StepLine
+from daisychain.trainer.loading import Run
+from daisychain.trainer.results import Summary, publish, write_summary
+from daisychain.trainer.state import Best
+from daisychain.trainer.ticks import reported
+from daisychain.trainer.timeline import Timeline
+from daisychain.wire.job_yaml import RESULT_FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class _Expected:
+    """The timeline as the audit asks for it: by committed step, from 1."""
+
+    timeline: Timeline
+
+    @property
+    def steps(self) -> int:
+        return self.timeline.steps
+
+    def samples(self, step: int) -> int:
+        return self.timeline.position(step - 1).samples
+
+
+def finish(run: Run) -> bool:
+    """Write and publish the result of a run that has no more ticks.
+
+    Returns False when another node that shares the jobs folder already did. Raises `StorageError`,
+    and `JobError` when the model cannot be written. The state stays as it is.
+    """
+    folder = Path(run.order.run_folder)
+    result = run.state.result()
+    with _holding(run, result):
+        run.job.export(str(folder))
+    run.journal.flush()
+    write_summary(folder, _summary(run, result))
+    return publish(folder, Path(run.order.job_folder) / RESULT_FOLDER, str(run.order.run_id))
+
+
+@contextmanager
+def _holding(run: Run, result: Best) -> Iterator[None]:
+    """Have the model hold ``result`` within, and its own state again after it."""
+    model = run.job.model
+    kept = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+    try:
+        model.load_state_dict(result.tensors)
+        yield
+    finally:
+        model.load_state_dict(kept)
+
+
+def _summary(run: Run, result: Best) -> Summary:
+    timeline, steps = run.engine.timeline, run.state.step
+    lines = list(run.journal.lines())
+    trained = [line for line in lines if isinstance(line, StepLine)]
+    started_at = trained[0].at - trained[0].step_s if trained else 0.0
+    finished_at = trained[-1].at if trained else 0.0
+    found = audit(lines, _Expected(timeline), steps if run.state.stopped_early else None)
+    return Summary(
+        job=run.order.job_name,
+        run_id=str(run.order.run_id),
+        kind=run.kind,
+        started_at=started_at,
+        finished_at=lines[-1].at if lines else 0.0,
+        steps=steps,
+        epochs=steps / timeline.steps_per_epoch,
+        samples=found.samples_committed,
+        samples_per_s=found.samples_committed / max(finished_at - started_at, 1e-9),
+        parameters=run.engine.parameters,
+        train_loss=trained[-1].loss if trained else None,
+        evaluation=reported(run, result.evaluation)
+        if timeline.evaluates and run.state.counters.last
+        else None,
+        model_step=result.step,
+        stopped_early=run.state.stopped_early,
+        reproducible=run.job.spec.reproducible,
+        rounds_alike=run.rounds_alike,
+        audit=found,
+        notes=run.job.notes,
+        torch=str(torch.__version__),
+        daisychain=daisychain.__version__,
+    )

@@ -1,0 +1,87 @@
+"""From the first order to a trainer that is ready: the job read, checked and measured, its record opened."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from daisychain.core.job_spec import PythonModel
+from daisychain.core.orders import LoadRun
+from daisychain.core.reports import TrainerReady
+from daisychain.core.shares import Capacity
+from daisychain.errors import JobError
+from daisychain.trainer.capacity import measure, rounding_digest
+from daisychain.trainer.engine import Engine
+from daisychain.trainer.journal import Journal
+from daisychain.trainer.load import load_job
+from daisychain.trainer.loaded import LoadedJob
+from daisychain.trainer.state import TrainingState
+from daisychain.trainer.timeline import Timeline
+from daisychain.wire.job_yaml import parse_job
+
+JOB_FILE = "job.yaml"
+METRICS_FILE = "metrics.jsonl"
+
+
+@dataclass(slots=True)
+class Run:
+    """One run, loaded on this node.
+
+    Attributes:
+        order: what was asked for.
+        rounding: digest that tells how this machine rounds.
+        rounds_alike: whether all members of every world so far rounded alike; None while alone.
+    """
+
+    order: LoadRun
+    job: LoadedJob
+    engine: Engine
+    state: TrainingState
+    journal: Journal
+    capacity: Capacity
+    rounding: str
+    rounds_alike: bool | None = None
+
+    @property
+    def kind(self) -> str:
+        """What job.yaml calls its kind."""
+        return "python" if isinstance(self.job.spec.model, PythonModel) else "table"
+
+    def ready(self) -> TrainerReady:
+        """Return the report that a world may be formed with this node."""
+        return TrainerReady(
+            run_id=self.order.run_id,
+            capacity=self.capacity,
+            rounding=self.rounding,
+            tick=self.state.tick,
+            step=self.state.step,
+            steps=self.engine.timeline.steps,
+            parameters=self.engine.parameters,
+        )
+
+
+def load_run(order: LoadRun) -> Run:
+    """Load and measure; all that training imports is imported when it returns.
+
+    Raises `JobError` for what is wrong with the job, `StorageError` for the run's folder.
+    """
+    folder, run_folder = Path(order.job_folder), Path(order.run_folder)
+    try:
+        text = (folder / JOB_FILE).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(JOB_FILE, f"cannot be read: {error}", f"Put it into {folder.name}.") from None
+    spec = parse_job(text)
+    # The first optimizer step imports it, which takes a second or two: not while others wait.
+    importlib.import_module("torch._dynamo")
+    job = load_job(folder, spec, torch.device("cpu"))
+    engine = Engine(job, Timeline.of(spec, len(job.train), job.validation is not None))
+    rounding = rounding_digest(engine)
+    capacity = measure(engine)
+    state = TrainingState(order.run_id, engine)
+    state.pack()  # what could not be passed to a joiner is refused now, not when one comes
+    journal = Journal(run_folder / METRICS_FILE)
+    journal.truncate_after(state.tick)
+    return Run(order, job, engine, state, journal, capacity, rounding)

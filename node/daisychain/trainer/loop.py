@@ -1,0 +1,207 @@
+"""The trainer's life: load, then one world after the other, until the run is done and the agent says so."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from daisychain.core.reports import (
+    LocalBlob,
+    Phase,
+    Report,
+    RunFailed,
+    RunFinished,
+    WorldBroken,
+    WorldFormed,
+)
+from daisychain.core.world import WorldPlan
+from daisychain.errors import JobError, StorageError, WorldError
+from daisychain.trainer.control import Arrived, Desk
+from daisychain.trainer.finish import finish
+from daisychain.trainer.formation import Formation
+from daisychain.trainer.group import FormedWorld, GroupSettings
+from daisychain.trainer.link import AgentLink
+from daisychain.trainer.loading import Run, load_run
+from daisychain.trainer.phases import PhaseClock
+from daisychain.trainer.reconcile import NobodySoundError
+from daisychain.trainer.ticks import Ticks
+from daisychain.trainer.transfer import Prepared, Settling
+
+log = logging.getLogger(__name__)
+
+FINISH_PREDICTED_S = 10.0
+"""Writing the result should take no longer; its agent says so when it takes four times that."""
+
+
+class Trainer:
+    """The training thread's side; `Control` is the other."""
+
+    def __init__(
+        self, link: AgentLink, desk: Desk, phases: PhaseClock, settings: GroupSettings | None = None
+    ) -> None:
+        self._link = link
+        self._desk = desk
+        self._phases = phases
+        self._settings = settings or GroupSettings()
+        self._world: FormedWorld | None = None
+        self._prepared: Prepared | None = None
+        self._finished = False
+
+    def serve(self) -> None:
+        """Return once the agent says Shutdown; its orders come by the desk.
+
+        Raises `group.UncleanTakedownError`, `StorageError` and what no one foresaw: the process then
+        ends, and the agent reads why in its log.
+        """
+        order = self._desk.wait_load()
+        if order is None:
+            return
+        try:
+            run = load_run(order)
+            self._tell(run.ready())
+            log.info("ready: %d parameters, capacity %s", run.engine.parameters, run.capacity)
+            try:
+                self._serve_worlds(run)
+            finally:
+                run.journal.close()
+        except JobError as error:
+            message = error.message.removeprefix(f"{error.where}: ")
+            self._fail(RunFailed(order.run_id, error.where, message, error.remedy))
+        except NobodySoundError:
+            remedy = "Lower the learning rate or set clip_grad_norm."
+            message = "no node holds a finite state of this run"
+            self._fail(RunFailed(order.run_id, "the training state", message, remedy))
+
+    def _serve_worlds(self, run: Run) -> None:
+        settling = Settling(run.state, run.journal, run.rounding)
+        try:
+            while True:
+                if self._world is None:
+                    self._phases.enter(Phase.HOLDING if self._finished else Phase.IDLE)
+                arrived = self._desk.wait_plan()
+                if arrived is None:
+                    return
+                self._serve_world(run, settling, arrived)
+        finally:
+            self._leave()
+
+    def _serve_world(self, run: Run, settling: Settling, arrived: Arrived) -> None:
+        """Carry out one plan: to the run's end, or until its world breaks."""
+        plan = arrived.order.plan
+        try:
+            self._leave()
+            world = self._form(run, arrived)
+            self._settle(run, settling, world, arrived)
+            ticks = Ticks(run, world, plan, self._phases, self._tell)
+            try:
+                ticks.train(settling)
+            finally:
+                self._prepared = ticks.prepared
+            self._finish(run)
+        except WorldError as error:
+            self._leave()
+            if self._desk.superseded:
+                log.info("world %s: %s", plan.generation, error)
+                return
+            log.warning("world %s broke: %s", plan.generation, error)
+            self._tell(
+                WorldBroken(
+                    generation=plan.generation,
+                    tick=run.state.tick,
+                    step=run.state.step,
+                    prepared=self._prepared is not None,
+                    reason=str(error),
+                )
+            )
+
+    def _form(self, run: Run, arrived: Arrived) -> FormedWorld:
+        plan = arrived.order.plan
+        rank = plan.rank_of(run.order.node_id)
+        if rank is None or plan.run_id != run.order.run_id:
+            raise WorldError(f"the plan for run {plan.run_id} has no place for this trainer")
+        self._phases.enter(Phase.FORMING)
+        generation = plan.generation
+        formation = Formation(
+            plan,
+            rank,
+            arrived.at + arrived.order.timeout_s,
+            lambda blob: self._tell(LocalBlob(generation, rank, blob)),
+            self._settings,
+            self._phases.waiting,
+        )
+        self._desk.under_way(generation, formation)  # known before the first answer to its blob can come
+        formation.start()
+        self._world = world = formation.result()
+        self._desk.under_way(generation, world)
+        return world
+
+    def _settle(self, run: Run, settling: Settling, world: FormedWorld, arrived: Arrived) -> None:
+        """Come to one state with all members, and report the world formed."""
+        plan = arrived.order.plan
+        self._phases.enter(Phase.RECONCILING)
+        left_s = max(0.05, arrived.at + arrived.order.timeout_s - time.monotonic())
+        try:
+            settled = settling.settle(world, plan, self._prepared, left_s)
+        except WorldError:
+            if self._prepared is not None and run.state.tick >= self._prepared.tick:
+                self._prepared = None  # it was applied, or overtaken
+            raise
+        self._prepared = None
+        if plan.world_size > 1:
+            run.rounds_alike = settled.rounds_alike and run.rounds_alike is not False
+            self._say_how(plan, settled.rounds_alike, run.job.spec.reproducible)
+        for rank in settled.drifted:
+            log.warning("%s had drifted and was repaired", plan.members[rank].name)
+        took_s = time.monotonic() - arrived.at
+        log.info(
+            "world %s of %d formed in %.3f s at step %d%s: %s",
+            plan.generation,
+            plan.world_size,
+            took_s,
+            run.state.step,
+            ", state received" if settled.received else "",
+            plan.reason,
+        )
+        self._tell(WorldFormed(plan.generation, run.state.tick, run.state.step, settled.received, took_s))
+
+    @staticmethod
+    def _say_how(plan: WorldPlan, alike: bool, reproducible: bool) -> None:
+        if reproducible and not alike:
+            log.warning(
+                "world %s: these machines round differently: equal to rounding, not to the bit",
+                plan.generation,
+            )
+
+    def _finish(self, run: Run) -> None:
+        """Publish the result once, and hold the final state: the world stays, others may still wait in it."""
+        if not self._finished:
+            self._phases.enter(Phase.FINISHING, FINISH_PREDICTED_S)
+            try:
+                first = finish(run)
+            except StorageError as error:
+                raise JobError("result", error.message, error.remedy) from error
+            log.info(
+                "finished at step %d; the result was %s",
+                run.state.step,
+                "published" if first else "already there",
+            )
+            self._finished = True
+            self._tell(RunFinished(run.order.run_id, run.state.tick, run.state.step))
+        self._phases.enter(Phase.HOLDING)
+
+    def _leave(self) -> None:
+        """Leave the world, if there is one."""
+        world, self._world = self._world, None
+        if world is not None:
+            self._desk.over(world.generation)
+            world.close()
+
+    def _fail(self, report: RunFailed) -> None:
+        """Report that the job failed here and wait for the agent to end this process."""
+        log.error("%s: %s. %s", report.where, report.message, report.remedy)
+        self._phases.enter(Phase.IDLE)
+        self._tell(report)
+        self._desk.wait_end()
+
+    def _tell(self, report: Report) -> None:
+        self._link.send(report)

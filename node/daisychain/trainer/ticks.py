@@ -1,0 +1,195 @@
+"""The ticks of one world: steps and evaluations, each computed, reduced, and committed by its rider."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from daisychain.core.reports import Phase, Progress
+from daisychain.core.world import WorldPlan
+from daisychain.errors import WorldError
+from daisychain.trainer import journal as record
+from daisychain.trainer.capacity import Speeds
+from daisychain.trainer.engine import Reduced
+from daisychain.trainer.evaluation import Evaluation
+from daisychain.trainer.group import FormedWorld
+from daisychain.trainer.loading import Run
+from daisychain.trainer.phases import PhaseClock
+from daisychain.trainer.state import Action
+from daisychain.trainer.transfer import Prepared, Settling
+
+log = logging.getLogger(__name__)
+
+AUDIT_EVERY_STEPS = 500
+"""Committed steps between two comparisons of the members' states: silent drift is found and repaired."""
+
+PROGRESS_EVERY_S = 0.1
+"""Reports of progress come no closer, but for a world's first step and the run's last."""
+
+RATE_STEPS = 20
+"""Steps over which samples_per_s is taken."""
+
+Report = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """``monotonic``: seconds for durations; ``unix``: seconds since 1970, for people."""
+
+    monotonic: Callable[[], float] = time.monotonic
+    unix: Callable[[], float] = time.time
+
+
+class Ticks:
+    """Trains one run in one world, from the state that all its members hold.
+
+    Attributes:
+        prepared: the tick that is reduced here and not committed; outlives the world's breaking.
+    """
+
+    def __init__(
+        self, run: Run, world: FormedWorld, plan: WorldPlan, phases: PhaseClock, report: Report
+    ) -> None:
+        self.prepared: Prepared | None = None
+        self._run = run
+        self._world = world
+        self._plan = plan
+        self._phases = phases
+        self._report = report
+        self._clocks = Clocks()
+        self._speeds = Speeds([member.capacity for member in plan.members])
+        self._reported_at = -math.inf
+        self._recent: deque[tuple[float, int]] = deque(maxlen=RATE_STEPS + 1)
+
+    def train(self, settling: Settling) -> None:
+        """Commit ticks until the run has no more.
+
+        Raises `WorldError` when the world breaks (see ``prepared``), `JobError` when the job cannot go on.
+        """
+        while (action := self._run.state.next()) is not Action.FINISH:
+            if action is Action.EVALUATE:
+                self._evaluate()
+                continue
+            self._step()
+            if self._run.state.step % AUDIT_EVERY_STEPS == 0:
+                settled = settling.settle(self._world, self._plan, None)
+                for rank in settled.drifted:
+                    log.warning("%s had drifted and was repaired", self._plan.members[rank].name)
+
+    def _step(self) -> None:
+        run, world = self._run, self._world
+        position = run.engine.timeline.position(run.state.step)
+        shares = self._speeds.shares(run.engine.units(position))
+        self._phases.enter(Phase.COMPUTING, self._predicted_s(shares[world.rank]))
+        began_at = self._clocks.monotonic()
+        reduced = run.engine.reduce_step(world, position, shares)
+        prepared = Prepared(run.state.tick + 1, lambda: self._commit_step(reduced, began_at))
+        self.prepared = prepared
+        compute_s = self._ride(reduced.compute_s)
+        prepared.commit()
+        self.prepared = None
+        self._speeds.observe(shares, compute_s)
+
+    def _evaluate(self) -> None:
+        run, world = self._run, self._world
+        shares = self._speeds.shares(run.engine.evaluation_units())
+        self._phases.enter(Phase.EVALUATING, self._predicted_s(shares[world.rank]))
+        evaluation = run.engine.evaluate(world, shares)
+        prepared = Prepared(run.state.tick + 1, lambda: self._commit_evaluation(evaluation))
+        self.prepared = prepared
+        self._ride(0.0)
+        prepared.commit()
+        self.prepared = None
+
+    def _predicted_s(self, units: int) -> float:
+        return self._speeds.capacities()[self._world.rank].step_s(units)
+
+    def _ride(self, compute_s: float) -> list[float]:
+        """Sum the rider: when it is complete here, every rank holds the whole reduction of this tick.
+
+        It is issued only after that is so on this rank. Returns each rank's compute seconds. The last number,
+        the ranks' ticks, guards against members that are not where they should be.
+        """
+        world, tick = self._world, self._run.state.tick
+        rider = torch.zeros(world.size + 1, dtype=torch.float64)
+        rider[world.rank] = compute_s
+        rider[-1] = tick
+        world.sum(rider).wait()
+        *seconds, ticks = rider.tolist()
+        if ticks != tick * world.size:
+            raise WorldError(f"the members are not all at tick {tick}")
+        return seconds
+
+    def _commit_step(self, reduced: Reduced, began_at: float) -> None:
+        run = self._run
+        outcome = run.state.commit_step(reduced)
+        now = self._clocks.monotonic()
+        step_s = now - began_at
+        run.journal.append(
+            record.StepLine(
+                step=run.state.step,
+                epoch=reduced.position.epoch,
+                loss=finite(outcome.loss),
+                samples=outcome.samples,
+                step_s=round(step_s, 6),
+                world=record.WorldInfo(
+                    generation=str(self._plan.generation),
+                    size=self._plan.world_size,
+                    coordinator=self._plan.members[0].name,
+                    shares=reduced.shares,
+                ),
+                at=round(self._clocks.unix(), 4),
+            )
+        )
+        self._recent.append((now, outcome.samples))
+        last = run.state.step == run.engine.timeline.steps
+        if last or now - self._reported_at >= PROGRESS_EVERY_S:
+            self._reported_at = now
+            self._report(
+                Progress(
+                    generation=self._plan.generation,
+                    step=run.state.step,
+                    tick=run.state.tick,
+                    steps=run.engine.timeline.steps,
+                    epoch=reduced.position.epoch,
+                    loss=outcome.loss,
+                    samples=outcome.samples,
+                    step_s=step_s,
+                    shares=reduced.shares,
+                    samples_per_s=self._samples_per_s(outcome.samples, step_s),
+                )
+            )
+
+    def _samples_per_s(self, samples: int, step_s: float) -> float:
+        """Return the rate over the last steps; of the first one from its own seconds."""
+        if len(self._recent) < 2:
+            return samples / max(step_s, 1e-9)
+        took_s = self._recent[-1][0] - self._recent[0][0]
+        return sum(count for _, count in list(self._recent)[1:]) / max(took_s, 1e-9)
+
+    def _commit_evaluation(self, evaluation: Evaluation) -> None:
+        run = self._run
+        run.state.commit_evaluation(evaluation)
+        told = reported(run, evaluation)
+        run.journal.append(record.EvaluationLine(run.state.step, told, round(self._clocks.unix(), 4)))
+        run.journal.flush()
+        log.info("step %d: held-out loss %s, %s", run.state.step, told.loss, told.metrics)
+
+
+def reported(run: Run, evaluation: Evaluation) -> record.Evaluation:
+    """Return an evaluation as people are told it: metrics finished from their means, finite or None."""
+    metrics = run.job.finish_metrics(evaluation.metrics)
+    return record.Evaluation(
+        finite(evaluation.loss), {name: finite(value) for name, value in sorted(metrics.items())}
+    )
+
+
+def finite(number: float) -> float | None:
+    """Return ``number``, or None when JSON has no word for it."""
+    return number if math.isfinite(number) else None
