@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from daisychain.core.events import DialFailed, LinkUp, Received
+from daisychain.core.events import DialFailed, InboundLost, LinkDown, LinkUp, Received
 from daisychain.core.ids import Address, NodeId, Term
 from daisychain.core.messages import Heartbeat, Message
 from daisychain.core.node import NodeInfo, NodeStatus, TrainerStatus
@@ -18,21 +18,12 @@ from daisychain.net.cluster_key import ClusterKey
 from daisychain.net.identity import NodeIdentity
 from daisychain.net.refusals import RefusalLog
 from daisychain.net.transport import Transport, TransportEvent, TransportSettings
+from support.async_waiting import until_async
 
 LOOPBACK = "127.0.0.1"
 EVENT_DEADLINE_S = 10.0
 
 E = TypeVar("E")
-
-
-async def eventually(condition: Callable[[], bool], what: str, timeout_s: float = EVENT_DEADLINE_S) -> float:
-    """Wait on the loop until ``condition()`` holds; return the seconds it took, fail past the bound."""
-    started = time.monotonic()
-    while not condition():
-        if time.monotonic() - started > timeout_s:
-            raise AssertionError(f"{what}: still not so after {timeout_s} s")
-        await asyncio.sleep(0.002)
-    return time.monotonic() - started
 
 
 def node_info(node_id: NodeId, name: str, port: int = 1) -> NodeInfo:
@@ -70,6 +61,7 @@ class ChainNode:
         self, folder: Path, name: str, key: ClusterKey, settings: TransportSettings | None = None
     ) -> None:
         self.name = name
+        self.host = LOOPBACK
         self.key = key
         self.identity = NodeIdentity.load_or_create(folder / name)
         self.node_id = self.identity.node_id
@@ -90,7 +82,7 @@ class ChainNode:
         self.info = node_info(self.node_id, name)
 
     async def start(self) -> None:
-        self.address = await self.transport.start(LOOPBACK, 0)
+        self.address = await self.transport.start(self.host, 0)
         self.info = replace(self.info, address=self.address)
         self.transport.set_info(self.info)
 
@@ -102,13 +94,19 @@ class ChainNode:
 
     async def next(self, kind: type[E], count: int = 1) -> E:
         """Return the ``count``-th event of ``kind``, waiting for it."""
-        await eventually(lambda: len(self.of(kind)) >= count, f"{self.name} got no {kind.__name__}")
+        await until_async(
+            lambda: len(self.of(kind)) >= count, EVENT_DEADLINE_S, f"{self.name} got no {kind.__name__}"
+        )
         return self.of(kind)[count - 1]
 
     async def link_to(self, other: ChainNode) -> LinkUp:
         """Dial ``other`` and return the link's event."""
+        return await self.link_to_address(other.address)
+
+    async def link_to_address(self, address: Address) -> LinkUp:
+        """Dial ``address`` and return the link's event."""
         before = len(self.of(LinkUp))
-        self.transport.dial(other.address)
+        self.transport.dial(address)
         return await self.next(LinkUp, before + 1)
 
     async def refused_by(self, address: Address) -> DialFailed:
@@ -121,6 +119,44 @@ class ChainNode:
         self.events.append(event)
         if self.answer is not None and isinstance(event, Received):
             self.answer(event)
+
+
+@contextlib.asynccontextmanager
+async def undisturbed(a: ChainNode, b: ChainNode) -> AsyncIterator[None]:
+    """Link ``a`` to ``b`` and send heartbeats all along; each must arrive, in order, on that one link."""
+    await a.link_to(b)
+    sent = 0
+    slowest_s = 0.0
+
+    def all_arrived() -> bool:
+        return sum(event.node_id == a.node_id for event in b.of(Received)) == sent
+
+    async def pulse() -> None:
+        nonlocal sent, slowest_s
+        while True:
+            a.transport.send(b.node_id, heartbeat(sent, a.node_id))
+            sent += 1
+            waited_s = await until_async(all_arrived, EVENT_DEADLINE_S, "an honest heartbeat did not arrive")
+            slowest_s = max(slowest_s, waited_s)
+
+    pulsing = asyncio.get_running_loop().create_task(pulse())
+    try:
+        yield
+    finally:
+        pulsing.cancel()
+        await asyncio.wait({pulsing})
+    assert pulsing.cancelled(), pulsing.exception()
+    await until_async(
+        lambda: (
+            [e.message for e in b.of(Received) if e.node_id == a.node_id]
+            == [heartbeat(seq, a.node_id) for seq in range(sent)]
+        ),
+        EVENT_DEADLINE_S,
+        "honest heartbeats were lost",
+    )
+    assert not a.of(LinkDown)
+    assert [event for event in b.of(InboundLost) if event.node_id == a.node_id] == []
+    assert slowest_s < 1.0, f"an honest heartbeat took {slowest_s:.2f} s"
 
 
 @contextlib.asynccontextmanager

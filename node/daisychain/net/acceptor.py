@@ -396,7 +396,7 @@ def _no(guest: Guest, status: int, reason: str) -> web.Response:
 def _handshake_failure(error: OSError) -> str:
     """Return in words why a TLS handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"a certificate that this cluster's key did not issue ({error.verify_message})"
+        return f"a certificate that does not hold under this cluster's key ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         return {
             "HTTP_REQUEST": "plain HTTP on the control port",

@@ -98,8 +98,8 @@ class Dialler:
             async with asyncio.timeout(self._settings.dial_timeout_s):
                 try:
                     return await self._open(address, nonce)
-                except (aiohttp.ClientConnectorCertificateError, ssl.SSLCertVerificationError):
-                    raise await self._stranger(address) from None
+                except aiohttp.ClientConnectorCertificateError as error:
+                    raise await self._stranger(address, error.certificate_error) from None
         except TimeoutError:
             raise DialError(f"no answer within {self._settings.dial_timeout_s:g} s") from None
         except ProtocolError as error:
@@ -163,7 +163,7 @@ class Dialler:
             )
         return hello.info
 
-    async def _stranger(self, address: Address) -> DialError:
+    async def _stranger(self, address: Address, error: Exception) -> DialError:
         """Return why the node at ``address`` was refused, with the cluster that it claims."""
         claimed: ClusterId | None = None
         with contextlib.suppress(OSError):
@@ -175,7 +175,8 @@ class Dialler:
             der = tls.getpeercert(binary_form=True) if tls is not None else None
             claimed = cluster_id_in(der) if der else None
         if claimed == self._cluster_id:
-            return DialError("its certificate names this cluster but was not issued under its key")
+            said = error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else str(error)
+            return DialError(f"its certificate names this cluster but does not hold under its key ({said})")
         return DialError(join_line(claimed, self._cluster_id))
 
     def _connected(self) -> aiohttp.ClientSession:
