@@ -37,5 +37,5 @@ def foreign(seen: CandidateSeen, ours: ClusterId) -> str:
         return ""
     return (
         f"a node of another cluster ({seen.cluster_id}; ours is {ours}). To join it, take its key, "
-        "shown there by `daisychain key show`, and run `daisychain key set` here"
+        "shown there by `daisychain key show`, and run `daisychain key join` here"
     )

@@ -154,7 +154,7 @@ def join_line(theirs: ClusterId | None, ours: ClusterId) -> str:
     named = f"cluster {theirs}" if theirs else "another cluster, or is no DaisyChain node"
     return (
         f"it belongs to {named}; this node belongs to cluster {ours}. To join it, run "
-        "`daisychain key show` on one of its nodes and `daisychain key set` with that key here"
+        "`daisychain key show` on one of its nodes and `daisychain key join` with that key here"
     )
 
 

@@ -216,7 +216,7 @@ def judge_key(path: str, exists: bool, mode: int | None, fault: str) -> Check:
             "key",
             CheckState.WARNING,
             f"there is none at {path}: the node would found a chain of its own",
-            "To join a chain, run `daisychain key show` on one of its nodes and `daisychain key set` here",
+            "To join a chain, run `daisychain key show` on one of its nodes and `daisychain key join` here",
         )
     if fault:
         return Check("key", CheckState.PROBLEM, fault)

@@ -236,7 +236,7 @@ def test_two_clusters_name_each_other(tmp_path: Path) -> None:
             assert failed.reason.startswith(
                 f"it belongs to cluster {OTHER_KEY.cluster_id}; this node belongs to cluster {KEY.cluster_id}"
             )
-            assert "`daisychain key set`" in failed.reason
+            assert "`daisychain key join`" in failed.reason
             await until_async(lambda: theirs.refusals.total >= 1, DEADLINE_S, "it was not told of us")
             assert theirs.events == []
 
