@@ -82,6 +82,12 @@ class Candidates:
         if len(self._never) > self._settings.candidates_max:
             del self._never[next(iter(self._never))]
 
+    def disown(self, address: Address) -> None:
+        """Whoever was at ``address`` has left: what is seen there now is anybody's, and dialled."""
+        entry = self._entries.get(address)
+        if entry is not None:
+            entry.owner, entry.member = None, False
+
     def owner_of(self, address: Address) -> NodeId | None:
         """Return the node that ``address`` was last known to be."""
         entry = self._entries.get(address)

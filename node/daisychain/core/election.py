@@ -46,9 +46,10 @@ class Election:
         """A new peer appeared: discovery is not quiet."""
         self._quiet_at = now
 
-    def quiet_for(self, now: float) -> float:
-        """Return for how long discovery has been quiet, in seconds."""
-        return now - self._quiet_at
+    @property
+    def quiet_at(self) -> float:
+        """Since when discovery has been quiet."""
+        return self._quiet_at
 
     def wake(self, now: float) -> None:
         """This node was frozen: whatever it knew of who leads may be old; it settles anew."""

@@ -17,6 +17,10 @@ def seen(parts: Parts, event: CandidateSeen, now: float) -> list[Effect]:
         return [Note(Level.INFO, f"{event.address}: {reason}", f"foreign {event.address}")] if news else []
     if event.node_id == parts.info.node_id or event.address == parts.info.address:
         return []
+    owner = parts.candidates.owner_of(event.address)
+    peer = None if owner is None else parts.members.get(owner)
+    if peer is not None and peer.health is Health.LEFT:
+        parts.candidates.disown(event.address)
     parts.candidates.seen(event.address, event.source, event.node_id, now)
     return []
 

@@ -161,6 +161,8 @@ class Machine:
             case HeartbeatAck() | Hello():
                 return []
             case Goodbye():
+                if message.incarnation != peer.info.incarnation:
+                    return []
                 self._dirty = True
                 return links.bury(parts, peer, Health.LEFT, message.reason, now)
             case PlanWorld():
@@ -188,7 +190,7 @@ class Machine:
             parts.candidates.lost(peer.address, now)
             self._dirty = True
             return effects
-        if not parts.members.told(peer, status):
+        if not parts.members.told(peer, message.seq, status):
             return []
         effects = [Send(peer.info.node_id, HeartbeatAck(message.seq))] if peer.linked else []
         if status == old:
@@ -232,7 +234,7 @@ class Machine:
         """Our trainer leaves its world first, so that nobody waits for it; then everybody hears of it."""
         parts = self._parts
         stop = parts.watch.stop(reason)
-        goodbyes: list[Effect] = [Send(node_id, Goodbye(reason)) for node_id in parts.linked()]
+        goodbyes: list[Effect] = [Send(node_id, Goodbye(parts.info.incarnation, reason)) for node_id in parts.linked()]
         self._gone = True
         return [*stop[:-1], *goodbyes, *stop[-1:], Leave(reason)]
 
@@ -266,7 +268,7 @@ class Machine:
         effects += training.tend_trainer(parts, card, now)
         again = False
         if parts.election.leading:
-            roll = parts.roll(card, now)
+            roll = parts.roll(card)
             if card is not None and parts.rendezvous.finished(roll.applicants):
                 parts.queue.mark(card.run_id, JobState.FINISHED)
                 again = True

@@ -34,6 +34,7 @@ class Peer:
         address: where our dial last reached it.
         linked: whether the link that we dialled is up.
         status: its newest status of this life; None until it was heard, so both ways are proven.
+        seq: of the heartbeat that told it.
         heard_at: when the last sign of life came.
         unlinked_at: when our link to it fell.
     """
@@ -44,6 +45,7 @@ class Peer:
     health: Health = Health.ALIVE
     linked: bool = True
     status: NodeStatus | None = None
+    seq: int = 0
     unlinked_at: float = 0.0
     rhythm: Rhythm = field(default_factory=Rhythm)
 
@@ -138,11 +140,11 @@ class Membership:
         peer.heard_at = now
         return peer
 
-    def told(self, peer: Peer, status: NodeStatus) -> bool:
-        """Take in a peer's status; return False for one of an earlier life or of a dead peer."""
-        if status.incarnation != peer.info.incarnation or peer.health is Health.DEAD:
+    def told(self, peer: Peer, seq: int, status: NodeStatus) -> bool:
+        """Take in a peer's status; return False for an older one, or of a dead peer."""
+        if status.incarnation != peer.info.incarnation or peer.health is Health.DEAD or seq <= peer.seq:
             return False
-        peer.status = status
+        peer.status, peer.seq = status, seq
         return True
 
     def prove(self, node_ids: Iterable[NodeId], now: float) -> None:
@@ -169,11 +171,10 @@ class Membership:
             if peer.health not in (Health.ALIVE, Health.SUSPECT):
                 continue
             limit_s = peer.rhythm.limit_s(self._settings)
-            silent_s = now - peer.heard_at
-            unlinked_s = 0.0 if peer.linked else now - peer.unlinked_at
-            if max(silent_s, unlinked_s) >= limit_s:
+            unlinked = not peer.linked and now >= peer.unlinked_at + limit_s
+            if unlinked or now >= peer.heard_at + limit_s:
                 gone.append(peer)
-            elif silent_s >= limit_s / 2:
+            elif now >= peer.heard_at + limit_s / 2:
                 peer.health = Health.SUSPECT
         return gone
 
@@ -194,8 +195,7 @@ class Membership:
         for peer in self._peers.values():
             if peer.health in (Health.ALIVE, Health.SUSPECT):
                 limit_s = peer.rhythm.limit_s(self._settings)
-                share = 0.5 if peer.health is Health.ALIVE else 1.0
-                deadlines.append(peer.heard_at + limit_s * share)
+                deadlines.append(peer.heard_at + (limit_s / 2 if peer.health is Health.ALIVE else limit_s))
                 if not peer.linked:
                     deadlines.append(peer.unlinked_at + limit_s)
         return min(deadlines, default=None)

@@ -40,8 +40,12 @@ class HeartbeatAck:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """The sender leaves in good order: no detection delay, and its trainer has left its world."""
+    """The sender leaves in good order: no detection delay, and its trainer has left its world.
 
+    ``incarnation`` is the sender's: a goodbye that arrives after its next life has begun is stale.
+    """
+
+    incarnation: int
     reason: str
 
 

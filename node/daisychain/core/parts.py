@@ -112,10 +112,10 @@ class Parts:
         ]
         return (mine, *others)
 
-    def roll(self, card: JobCard | None, now: float) -> Roll:
+    def roll(self, card: JobCard | None) -> Roll:
         """Return what the rendezvous decides by."""
-        quiet_s = self.election.quiet_for(now)
-        return Roll(self.election.term, card, self.chosen_at, self.applicants(), quiet_s)
+        election = self.election
+        return Roll(election.term, card, self.chosen_at, self.applicants(), election.quiet_at)
 
     def status(self) -> NodeStatus:
         """Return what peers are told."""

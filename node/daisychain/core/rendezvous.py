@@ -33,14 +33,14 @@ class Roll:
         card: the run to be trained; None when there is none.
         chosen_at: since when it is.
         applicants: every living node, itself included.
-        quiet_s: for how long no new node appeared.
+        quiet_at: when the last new node appeared.
     """
 
     term: Term
     card: JobCard | None
     chosen_at: float
     applicants: tuple[Applicant, ...]
-    quiet_s: float
+    quiet_at: float
 
 
 @dataclass(slots=True)
@@ -190,8 +190,8 @@ class Rendezvous:
         settings = self._settings
         if len(selection.members) < card.min_nodes:
             return f"{card.min_nodes} nodes (min_nodes of {card.name}); {len(selection.members)} are ready"
-        if roll.quiet_s < settings.settle_s:
-            self._wait_until = now + settings.settle_s - roll.quiet_s
+        if now < roll.quiet_at + settings.settle_s:
+            self._wait_until = roll.quiet_at + settings.settle_s
             return f"{settings.settle_s:g} s of quiet in discovery"
         patient_until = roll.chosen_at + settings.loading_wait_s
         loading = [a.info.name for a in roll.applicants if _expected(a, self._me, card)]

@@ -1,0 +1,113 @@
+"""The simulated gloo: a room per generation, which works only while all its members do."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from daisychain.core.ids import Generation
+from daisychain.core.world import WorldPlan
+from simulation.network import Network
+from simulation.timeline import Timeline
+from simulation.trainer import SimTrainer
+
+RETRY_S = 0.1
+
+
+class Room:
+    """One process group: forms when all members are there, steps while all can, breaks when one goes."""
+
+    def __init__(self, plan: WorldPlan, network: Network, time: Timeline, step_s: float) -> None:
+        self.generation = plan.generation
+        self.formed = False
+        self._plan = plan
+        self._network = network
+        self._time = time
+        self._step_s = step_s
+        self._broken = False
+        self._inside: list[SimTrainer] = []
+
+    def enter(self, trainer: SimTrainer) -> None:
+        """A member published what it needs and connects to the others."""
+        if self._broken:
+            return
+        trainer.room = self
+        self._inside.append(trainer)
+        if len(self._inside) == self._plan.world_size:
+            self._time.after(0.003, self._connect)
+
+    def left(self, trainer: SimTrainer) -> None:
+        """A member closed its sockets: the others of a formed room notice, as far as packets pass."""
+        self._broken = True
+        if trainer in self._inside:
+            self._inside.remove(trainer)
+        if not self.formed:
+            return
+        for other in list(self._inside):
+            if self._network.open(trainer.node.id, other.node.id):
+                self._time.after(self._time.random.uniform(0.0005, 0.005), partial(other.notice, self))
+
+    def _together(self) -> bool:
+        """Whether every member takes part and reaches every other one."""
+        inside = self._inside
+        if self._broken or any(t.dead or t.frozen or t.room is not self for t in inside):
+            return False
+        ids = [trainer.node.id for trainer in inside]
+        return all(self._network.both_ways(one, other) for one in ids for other in ids if one < other)
+
+    def _connect(self) -> None:
+        if self._broken or self.formed:
+            return
+        if not self._together():
+            self._time.after(RETRY_S, self._connect)
+            return
+        self.formed = True
+        step = max(trainer.step for trainer in self._inside)
+        for trainer in self._inside:
+            trainer.formed(self, step)
+        self._time.after(self._step_s, self._begin)
+
+    def _begin(self) -> None:
+        """Every member holds the step's whole gradient: the riders complete one after the other."""
+        if self._broken:
+            return
+        if not self._together():
+            self._time.after(RETRY_S, self._begin)
+            return
+        steps = {trainer.step for trainer in self._inside}
+        if len(steps) != 1:
+            self._time.fail(f"world {self.generation} steps with members at {sorted(steps)}")
+        step = steps.pop() + 1
+        if step > self._inside[0].steps:
+            return
+        last_s = 0.0
+        for trainer in self._inside:
+            delay_s = self._time.random.uniform(0.0, 0.004)
+            last_s = max(last_s, delay_s)
+            self._time.after(delay_s, partial(self._commit, trainer, step))
+        self._time.after(max(self._step_s, last_s + 1e-6), self._begin)
+
+    def _commit(self, trainer: SimTrainer, step: int) -> None:
+        if trainer.room is self and not trainer.dead and not trainer.frozen and trainer.step == step - 1:
+            trainer.commit(self, step)
+
+
+class Rooms:
+    """Every room by its generation: the nonce and the member list keep strangers out."""
+
+    def __init__(self, network: Network, time: Timeline, step_s: float) -> None:
+        self._network = network
+        self._time = time
+        self._step_s = step_s
+        self._rooms: dict[Generation, tuple[WorldPlan, Room]] = {}
+
+    def join(self, trainer: SimTrainer, plan: WorldPlan) -> None:
+        """A member has everybody's blobs."""
+        known = self._rooms.get(plan.generation)
+        if known is None:
+            known = self._rooms[plan.generation] = (
+                plan,
+                Room(plan, self._network, self._time, self._step_s),
+            )
+        if known[0] != plan:
+            self._time.fail(f"two worlds under one generation {plan.generation}")
+        known[1].enter(trainer)

@@ -1,0 +1,200 @@
+"""The simulated trainer: it obeys orders like the real one; its model is the number of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+from daisychain.core.events import TrainerExited, TrainerReported
+from daisychain.core.ids import Generation
+from daisychain.core.jobs import JobCard
+from daisychain.core.orders import FormWorld, LeaveWorld, LoadRun, Order, PeerBlobs, Ping, Shutdown
+from daisychain.core.reports import (
+    LocalBlob,
+    Phase,
+    Pong,
+    Progress,
+    Report,
+    RunFinished,
+    TrainerReady,
+    WorldBroken,
+    WorldFormed,
+)
+from daisychain.core.shares import Capacity
+from daisychain.core.world import WorldPlan
+from simulation.timeline import Timeline
+
+if TYPE_CHECKING:
+    from simulation.node import SimNode
+    from simulation.rooms import Room, Rooms
+
+REPORT_DELAY_S = 0.0005
+
+
+class SimTrainer:
+    """One trainer process.
+
+    Attributes:
+        step: committed steps; the whole content of its model.
+        steps: of the whole run.
+        room: the gloo world that it is in; None when in none.
+        frozen: stopped (SIGSTOP): takes no order, answers nothing, computes nothing.
+    """
+
+    def __init__(self, node: SimNode, card: JobCard, steps: int, rooms: Rooms, time: Timeline) -> None:
+        self.node = node
+        self.run_id = card.run_id
+        self.steps = steps
+        self.step = 0
+        self.room: Room | None = None
+        self.frozen = False
+        self.dead = False
+        self.plan: WorldPlan | None = None
+        self._highest: Generation | None = None
+        self._rooms = rooms
+        self._time = time
+        self._loaded = False
+        self._finished = False
+        self._waiting: list[Callable[[], None]] = []
+        self._told_at = -1.0
+        time.after(time.random.uniform(0.1, 1.0), lambda: self._do(self._load))
+
+    def order(self, order: Order) -> None:
+        """The agent gives an order."""
+        self._time.after(REPORT_DELAY_S, lambda: self._do(lambda: self._obey(order)))
+
+    def exit(self, reason: str) -> None:
+        """The process ends, whatever it did."""
+        if self.dead:
+            return
+        self.dead = True
+        self._leave()
+        event = TrainerExited(self.run_id, reason)
+        self._time.after(REPORT_DELAY_S, lambda: self.node.post_from(self, event))
+
+    def thaw(self) -> None:
+        """SIGCONT: everything that waited happens now."""
+        self.frozen = False
+        waiting, self._waiting = self._waiting, []
+        for what in waiting:
+            self._do(what)
+
+    def _do(self, what: Callable[[], None]) -> None:
+        if self.dead:
+            return
+        if self.frozen:
+            self._waiting.append(what)
+        else:
+            what()
+
+    def _load(self) -> None:
+        self._loaded = True
+        ready = TrainerReady(self.run_id, Capacity(0.01, 0.001), "same", self.step, self.step, self.steps, 10)
+        self._report(ready)
+
+    def _obey(self, order: Order) -> None:
+        match order:
+            case FormWorld():
+                self._form(order)
+            case PeerBlobs():
+                if self.plan is not None and self.plan.generation == order.generation and self.room is None:
+                    expected = tuple(self._blob(m.node_id, order.generation) for m in self.plan.members)
+                    if order.blobs != expected:
+                        self._time.fail(f"{self.node.name}: blobs of another world in {order.generation}")
+                    self._rooms.join(self, self.plan)
+            case LeaveWorld():
+                if self.plan is not None and self.plan.generation == order.generation:
+                    self.plan = None
+                    self._leave()
+            case Ping():
+                self._report(Pong(order.seq, self._phase(), 0.0, 0.0))
+            case Shutdown():
+                self.exit("asked to")
+            case LoadRun():
+                pass
+            case _:
+                assert_never(order)
+
+    def _form(self, order: FormWorld) -> None:
+        plan = order.plan
+        if self._highest is not None and plan.generation <= self._highest:
+            return
+        if not self._loaded:
+            self._time.fail(f"{self.node.name} was given a world before it was ready")
+        self._highest, self.plan = plan.generation, plan
+        self._leave()
+        rank = plan.rank_of(self.node.id)
+        if rank is None:
+            self._time.fail(f"{self.node.name} was given a world of others, {plan.generation}")
+            return
+        self._report(LocalBlob(plan.generation, rank, self._blob(self.node.id, plan.generation)))
+        self._time.after(order.timeout_s, lambda: self._do(lambda: self._give_up(plan)))
+
+    def _give_up(self, plan: WorldPlan) -> None:
+        if self.plan is plan and (self.room is None or not self.room.formed):
+            self.broken("not formed in time")
+
+    @staticmethod
+    def _blob(node_id: str, generation: Generation) -> bytes:
+        return f"{node_id} {generation} {generation.nonce}".encode()
+
+    def formed(self, room: Room, step: int) -> None:
+        """All members hold one state."""
+        received = step > self.step
+        if step < self.step:
+            self._time.fail(f"{self.node.name} would fall from step {self.step} to {step}")
+        self.step = step
+        self._do(lambda: self._enter(room, step, received))
+
+    def _enter(self, room: Room, step: int, received: bool) -> None:
+        if self.room is not room:
+            return
+        self._report(WorldFormed(room.generation, step, step, received, 0.01))
+        self._told_at = -1.0
+        if self.step >= self.steps:
+            self._finish()
+
+    def commit(self, room: Room, step: int) -> None:
+        """The rider of ``step`` completed here."""
+        if step != self.step + 1:
+            self._time.fail(f"{self.node.name} commits step {step} after {self.step}")
+        self.step = step
+        if self._time.now >= self._told_at + 0.1:
+            self._told_at = self._time.now
+            self._report(Progress(room.generation, step, step, self.steps, 0, 1.0, 32, 0.05, (), 1.0))
+        if self.step >= self.steps:
+            self._finish()
+
+    def broken(self, reason: str) -> None:
+        """The world is no more."""
+        if self.plan is None:
+            return
+        generation, self.plan = self.plan.generation, None
+        self._leave()
+        self._report(WorldBroken(generation, self.step, self.step, False, reason))
+
+    def notice(self, room: Room) -> None:
+        """A peer's connection closed."""
+        self._do(lambda: self.broken("connection closed by peer") if self.room is room else None)
+
+    def _finish(self) -> None:
+        self._finished = True
+        self._report(RunFinished(self.run_id, self.step, self.step))
+
+    def _leave(self) -> None:
+        room, self.room = self.room, None
+        if room is not None:
+            room.left(self)
+
+    def _phase(self) -> Phase:
+        if not self._loaded:
+            return Phase.LOADING
+        if self._finished:
+            return Phase.HOLDING
+        if self.room is not None and self.room.formed:
+            return Phase.EXCHANGING
+        return Phase.IDLE if self.plan is None else Phase.FORMING
+
+    def _report(self, report: Report) -> None:
+        event = TrainerReported(self.run_id, report)
+        self._time.after(REPORT_DELAY_S, lambda: self.node.post_from(self, event))
