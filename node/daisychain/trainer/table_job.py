@@ -128,7 +128,7 @@ def _read(files: TableFiles, model: TableModel) -> tuple[Table, tuple[str, ...]]
     check_target(target, model.task, model.target, where)
     unknown = [name for name in model.ignore if name not in table.header]
     if unknown:
-        raise JobError(f"job.yaml: ignore: {where}", f"has no column {unknown[0]!r}", "Correct its name.")
+        raise JobError("job.yaml: ignore", f"{where} has no column {unknown[0]!r}", "Correct its name.")
     if table.rows == 0:
         raise JobError(where, "there are no rows under the header", "Add the data.")
     assert target is not None  # noqa: S101 - check_target refused it otherwise
@@ -205,7 +205,7 @@ def _task_functions(
     def number_metrics(model: nn.Module, batch: CountedBatch) -> Mapping[str, tuple[float, float]]:
         assert isinstance(target, NumberTarget)  # noqa: S101 - chosen below for it alone
         inputs, wanted = batch.data
-        miss = (model(inputs)[:, 0] - wanted).double() * target.scale
+        miss = (model(inputs)[:, 0] - wanted).detach().double() * target.scale
         count = float(batch.samples)
         return {"mae": (float(miss.abs().sum()), count), "mse": (float(miss.square().sum()), count)}
 

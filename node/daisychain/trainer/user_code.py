@@ -56,6 +56,8 @@ class UserCode:
         except (DaisyChainError, MemoryError, torch.OutOfMemoryError):
             raise
         except (Exception, SystemExit) as error:
+            if "can't allocate memory" in str(error):  # torch's own, a plain RuntimeError
+                raise
             where = self._where(error) or (f"{self.name}: {what}" if what else self.name)
             told = " ".join(str(error).split())
             if len(told) > 500:
