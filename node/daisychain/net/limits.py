@@ -41,8 +41,8 @@ class GateSettings:
     """What connections that have not yet proven a node id may take.
 
     Attributes:
-        pending_max: such connections in all; each costs a socket and a TLS state (about 60 KB), so
-            half-open connections from many addresses end at a few megabytes.
+        pending_max: such connections in all; each costs a socket and a TLS state (320 KB measured),
+            so half-open connections from many addresses end at 20 MB.
         pending_per_source: such connections from one IP address; one address cannot take all places.
             Sixteen nodes behind one address that all start together still fit.
         attempts_per_source_per_s: connections an address may open a second, on average; a loop
@@ -50,8 +50,8 @@ class GateSettings:
         attempts_burst: how many of them at once: a chain behind one address that dials back.
     """
 
-    pending_max: int = 128
-    pending_per_source: int = 32
+    pending_max: int = 64
+    pending_per_source: int = 24
     attempts_per_source_per_s: float = 10.0
     attempts_burst: float = 100.0
 

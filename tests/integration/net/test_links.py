@@ -87,11 +87,11 @@ def test_a_closed_link_delivers_what_was_sent_before_and_is_told_to_the_other_si
             await a.link_to(b)
             for seq in range(20):
                 a.transport.send(b.node_id, heartbeat(seq, a.node_id))
-            a.transport.send(b.node_id, Goodbye("done"))
+            a.transport.send(b.node_id, Goodbye(1, "done"))
             a.transport.close_link(b.node_id, "done")
             a.transport.send(b.node_id, heartbeat(99, a.node_id))  # no link any more: dropped
             assert await b.next(InboundLost) == InboundLost(a.node_id, reset=True)
-            assert b.messages() == [*(heartbeat(seq, a.node_id) for seq in range(20)), Goodbye("done")]
+            assert b.messages() == [*(heartbeat(seq, a.node_id) for seq in range(20)), Goodbye(1, "done")]
             assert a.of(LinkDown) == []
             assert not a.refused
             assert not b.refused
