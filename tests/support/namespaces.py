@@ -9,10 +9,15 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from unittest.mock import patch
 
+import psutil
 import pytest
+
+from support.waiting import until
 
 T = TypeVar("T")
 CLONE_NEWNET = 0x40000000
@@ -52,15 +57,21 @@ def cable(first: tuple[str, str, str], second: tuple[str, str, str]) -> None:
         if address:
             ip(f"-n {namespace} addr add {address} dev {interface}")
         ip(f"-n {namespace} link set {interface} up")
+    for namespace, interface, _ in (first, second):
+        until(partial(_is_up, namespace, interface), 10, f"{interface} has no carrier")
 
 
-def without_ipv6(namespace: str) -> None:
-    """Switch IPv6 off in a namespace, as some machines are set up."""
+def _is_up(namespace: str, interface: str) -> bool:
+    """The kernel tells a new carrier up to a second late."""
+    told = subprocess.run(
+        ["ip", "-n", namespace, "-br", "link", "show", interface], capture_output=True, text=True, check=True
+    )
+    return told.stdout.split()[1] == "UP"
 
-    def write() -> None:
-        Path("/proc/thread-self/../../sys/net/ipv6/conf/all/disable_ipv6").write_text("1")
 
-    inside(namespace, write)
+def sysctl(namespace: str, name: str, value: int) -> None:
+    """Set one of the kernel's network settings in a namespace; ``name`` is its path below net/."""
+    inside(namespace, lambda: Path("/proc/sys/net", name).write_text(str(value)))
 
 
 def inside(namespace: str, work: Callable[[], T]) -> T:
@@ -77,7 +88,9 @@ def inside(namespace: str, work: Callable[[], T]) -> T:
             with Path(f"/run/netns/{namespace}").open("rb") as handle:
                 if libc.setns(handle.fileno(), CLONE_NEWNET) != 0:
                     raise OSError(ctypes.get_errno(), "setns")
-            results.append(work())
+            # psutil lists interfaces from /proc/net, which shows the namespace of the process's first thread
+            with patch.object(psutil, "PROCFS_PATH", "/proc/thread-self"):
+                results.append(work())
         except BaseException as fault:
             faults.append(fault)
 
