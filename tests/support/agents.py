@@ -1,0 +1,241 @@
+"""Real agents as processes on this machine, each with its own state folder and copy of the jobs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from daisychain.cli.client import AgentClient
+from daisychain.core.jobs import JobState
+from daisychain.errors import DaisyChainError
+from daisychain.net.cluster_key import ClusterKey
+from daisychain.runtime.agent_status import AgentStatus
+from support.waiting import until
+
+START_S = 20.0
+LEAVE_S = 10.0
+
+SLOW_COUNTING = '''
+"""One float64 parameter a sample; each visit adds exactly 1 to it. Slow on purpose: {pause_s} s a call."""
+
+import time
+
+import torch
+from torch import nn
+
+SAMPLES, BATCH = 256, 32
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.counts = nn.Parameter(torch.zeros(SAMPLES))
+
+
+def model():
+    return Counts()
+
+
+def dataset(split):
+    return torch.arange(SAMPLES) if split == "train" else None
+
+
+def loss(model, samples):
+    time.sleep({pause_s})
+    return -model.counts[samples].mean()
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=float(BATCH))
+'''
+
+
+def write_counting_job(
+    jobs: Path, name: str = "counting", *, epochs: int = 40, pause_s: float = 0.02
+) -> Path:
+    """Write a job whose model counts the visits of every sample: its own audit."""
+    folder = jobs / name
+    folder.mkdir(parents=True)
+    (folder / "counting.py").write_text(SLOW_COUNTING.format(pause_s=pause_s))
+    (folder / "job.yaml").write_text(
+        f"kind: python\nfile: counting.py\nglobal_batch_size: 32\nepochs: {epochs}\ndtype: float64\nseed: 3\n"
+    )
+    return folder
+
+
+@dataclass
+class Node:
+    """One agent process."""
+
+    name: str
+    state: Path
+    jobs: Path
+    process: subprocess.Popen[bytes]
+    began_at: float
+    log: Path
+    trainers: set[int] = field(default_factory=set)
+
+    @property
+    def client(self) -> AgentClient:
+        return AgentClient(self.state)
+
+    def status(self) -> AgentStatus | None:
+        """Return what it knows; None when it does not answer (yet)."""
+        try:
+            status = self.client.status()
+        except DaisyChainError:
+            return None
+        if status.trainer_pid is not None:
+            self.trainers.add(status.trainer_pid)
+        return status
+
+    def knows(self, condition: Callable[[AgentStatus], bool]) -> bool:
+        status = self.status()
+        return status is not None and condition(status)
+
+    @property
+    def trainer_pid(self) -> int | None:
+        status = self.status()
+        return status.trainer_pid if status is not None else None
+
+    def step(self) -> int:
+        """Return the committed steps of its trainer; -1 when it does not answer."""
+        status = self.status()
+        return status.view.trainer.step if status is not None else -1
+
+    def world_size(self) -> int:
+        status = self.status()
+        if status is None or status.view.world is None or status.view.trainer.state != "training":
+            return 0
+        return status.view.world.world_size
+
+    def state_of(self, job: str) -> JobState | None:
+        status = self.status()
+        cards = [] if status is None else [card for card in status.view.jobs if card.name == job]
+        return cards[-1].state if cards else None
+
+    def leads(self) -> bool:
+        return self.knows(lambda status: status.view.coordinator == status.view.me.node_id)
+
+    def signal_all(self, number: int) -> None:
+        """Send a signal to the agent and its trainer, at once."""
+        trainer = self.trainer_pid if self.process.poll() is None else None
+        for pid in [self.process.pid, *([trainer] if trainer is not None else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self) -> int:
+        """SIGTERM; return the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(LEAVE_S)
+
+    def summary(self, job: str) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.jobs / job / "result" / "summary.json").read_text())
+        return loaded
+
+    def journal(self, job: str) -> list[dict[str, Any]]:
+        lines = (self.jobs / job / "result" / "metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+class Chain:
+    """Agents of one cluster on this machine's loopback; they find each other by mDNS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.key = folder / "cluster.key"
+        ClusterKey.load_or_create(self.key)
+        self.nodes: list[Node] = []
+
+    def prepare(self, name: str) -> Path:
+        """Return the jobs folder of the node that will be called ``name``."""
+        jobs = self.folder / name / "jobs"
+        jobs.mkdir(parents=True, exist_ok=True)
+        return jobs
+
+    def start(self, name: str, *flags: str, wait: bool = True) -> Node:
+        """Start an agent; unless told otherwise, wait until it answers."""
+        jobs, state, log = self.prepare(name), self.folder / name / "state", self.folder / name / "log"
+        command = [sys.executable, "-m", "daisychain.cli", "node"]
+        given = {
+            "--state-folder": state,
+            "--jobs-folder": jobs,
+            "--key-file": self.key,
+            "--name": name,
+            "--network": "loopback",
+            "--port": 0,
+        }
+        for flag, value in given.items():
+            if flag not in flags:
+                command += [flag, str(value)]
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*command, *flags], stdout=output, stderr=output, stdin=subprocess.DEVNULL
+            )
+        node = Node(name, state, jobs, process, time.monotonic(), log)
+        self.nodes.append(node)
+        if wait:
+            until(
+                lambda: node.status() is not None or process.poll() is not None, START_S, f"{name} is silent"
+            )
+            assert process.poll() is None, log.read_text()
+        return node
+
+    def leader(self) -> Node:
+        """Return the coordinator's node."""
+        return next(node for node in self.nodes if node.process.poll() is None and node.leads())
+
+    def close(self) -> None:
+        """Stop every agent; whatever does not end is killed and fails the test."""
+        late = []
+        for node in self.nodes:
+            with contextlib.suppress(ProcessLookupError):
+                node.signal_all(signal.SIGCONT)
+            if node.process.poll() is None:
+                node.process.send_signal(signal.SIGTERM)
+        for node in self.nodes:
+            try:
+                node.process.wait(LEAVE_S)
+            except subprocess.TimeoutExpired:
+                late.append(node.name)
+                node.process.kill()
+                node.process.wait(LEAVE_S)
+        assert not late, f"did not leave within {LEAVE_S} s: {late}"
+        for node in self.nodes:
+            for pid in node.trainers:
+                until(lambda pid=pid: is_gone(pid), 5.0, f"{node.name}'s trainer {pid} is left behind")  # type: ignore[misc]
+
+
+@contextlib.contextmanager
+def chain(folder: Path) -> Iterator[Chain]:
+    """A chain that is taken down whatever happens; its logs are shown when the test fails."""
+    agents = Chain(folder)
+    try:
+        yield agents
+    except BaseException:
+        for node in agents.nodes:
+            print(f"--- {node.name}\n{node.log.read_text()[-6000:]}")
+            for log in sorted((node.state / "runs").glob("*/train.log")):
+                print(f"--- {node.name} {log.name}\n{log.read_text()[-3000:]}")
+        raise
+    finally:
+        agents.close()
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended (a zombie that nobody waits for has)."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
