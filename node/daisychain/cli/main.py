@@ -8,6 +8,7 @@ import typer
 
 from daisychain import __version__
 from daisychain.cli import cancel, doctor, jobs, key, logs, node, predict, run, status, submit
+from daisychain.cli.demo.command import demo
 
 app = typer.Typer(
     name="daisychain",
@@ -35,6 +36,7 @@ def _root(
 
 
 app.command()(node.node)
+app.command()(demo)
 app.command()(run.run)
 app.command()(submit.submit)
 app.command()(jobs.jobs)
