@@ -36,10 +36,13 @@ class DialSocket(ClientWebSocketResponse):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        response = args[3]
-        protocol = response.connection.protocol
-        self.connection = response.connection.transport
-        self.headers = response.headers
+        response: aiohttp.ClientResponse = args[3]
+        connection = response.connection
+        assert connection is not None  # noqa: S101 - it has just carried the upgrade
+        protocol = connection.protocol
+        assert protocol is not None  # noqa: S101 - likewise
+        self.response = response
+        self.connection = connection.transport
         self.lost: asyncio.Future[None] | None = protocol.closed
         if self.lost is not None:
             self.lost.add_done_callback(_retrieve)
@@ -48,6 +51,7 @@ class DialSocket(ClientWebSocketResponse):
         """Drop the connection without a farewell."""
         if self.connection is not None:
             self.connection.abort()
+        self.response.close()  # so that the session forgets it
 
     def timed_out(self) -> bool:
         """Tell whether the kernel gave the connection up because nobody answered."""

@@ -128,11 +128,11 @@ class Dialler:
         )
         assert isinstance(websocket, DialSocket)  # noqa: S101 - the session's own response class
         try:
-            clash = version_clash(websocket.headers)
+            clash = version_clash(websocket.response.headers)
             if clash:
                 raise DialError(clash)
             node_id = proven_node_id(websocket.get_extra_info("ssl_object"))
-            ends = LinkSecrets(self._node_id, node_id, nonce, nonce_in(websocket.headers))
+            ends = LinkSecrets(self._node_id, node_id, nonce, nonce_in(websocket.response.headers))
             sealer = Sealer(ends.tag(from_dialler=True))
             await websocket.send_bytes(sealer.seal(PEER_CODEC.encode(Hello(self._info()))))
             info = await self._greeting(websocket, Opener(ends.tag(from_dialler=False)), node_id)
