@@ -18,6 +18,15 @@ MakeTable = Callable[..., LoadedJob]
 MakePython = Callable[..., LoadedJob]
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """These models are too small to gain from more, and two test runs side by side would fight over them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 @pytest.fixture
 def job_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "my-job"

@@ -77,7 +77,7 @@ def test_errors_of_a_regression_are_in_the_targets_unit(make_table: MakeTable) -
     assert reported["rmse"] == pytest.approx(math.sqrt(sum(m * m for m in misses) / 20), rel=1e-5)
     assert set(reported) == {"mae", "rmse"}
     loss = job.loss(job.model, job.train.batch(range(20), 0))
-    assert float(loss.sum) / loss.weight == pytest.approx(1.0, rel=1e-5)
+    assert loss.sum.item() / loss.weight == pytest.approx(1.0, rel=1e-5)
 
 
 def test_it_learns(make_table: MakeTable) -> None:
