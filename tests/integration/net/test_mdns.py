@@ -55,8 +55,11 @@ def test_who_is_still_there_is_found_again_and_who_said_goodbye_is_not() -> None
     cluster = secrets.token_hex(8)
     stays, leaves = announcement(cluster), announcement(cluster)
 
+    # whoever would have to be asked first would be remembered for a minute
+    patient = MdnsSettings(refresh_s=0.1, resolve_timeout_s=60.0)
+
     async def scenario() -> None:
-        async with running(MdnsSource(stays, LOOPBACK, FAST)) as heard:
+        async with running(MdnsSource(stays, LOOPBACK, patient)) as heard:
             async with running(MdnsSource(leaves, LOOPBACK, FAST)):
                 await until_async(lambda: heard.count(leaves.address) >= 3, 10, "found only once")
                 assert "heard 1 of this cluster" in heard.last

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import socket
 import threading
@@ -236,6 +237,45 @@ def test_announcements_of_other_interfaces_are_not_candidates(pair: tuple[str, s
             assert on_docker.address not in heard.addresses
 
     inside(here, lambda: asyncio.run(scenario()))
+
+
+def test_nothing_is_announced_on_other_interfaces(pair: tuple[str, str]) -> None:
+    here, there = pair
+    cable((here, "docker0", "172.17.0.1/16"), (there, "eth5", "172.17.0.2/16"))
+    ip_multicast_all = 49  # linux/in.h: off = only what this socket itself joined
+    ears = {}
+
+    def listen() -> None:
+        for host in ("10.9.0.2", "172.17.0.2"):
+            ears[host] = ear = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            ear.setblocking(False)
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ear.setsockopt(socket.IPPROTO_IP, ip_multicast_all, 0)
+            ear.bind(("", 5353))
+            group = socket.inet_aton("224.0.0.251") + socket.inet_aton(host)
+            ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, group)
+
+    def packets(host: str) -> int:
+        count = 0
+        with contextlib.suppress(BlockingIOError):
+            while ears[host].recv(9000):
+                count += 1
+        return count
+
+    async def announce() -> None:
+        choice = chosen()
+        async with running(MdnsSource(announcement(choice.address), choice)):
+            await until_async(lambda: packets("10.9.0.2") > 0, 10, "nothing on the chosen interface")
+        # the goodbye is sent by now, too
+        assert packets("10.9.0.2") > 0
+
+    inside(there, listen)
+    try:
+        inside(here, lambda: asyncio.run(announce()))
+        assert packets("172.17.0.2") == 0
+    finally:
+        for ear in ears.values():
+            ear.close()
 
 
 def test_a_flood_of_invented_services_leaves_room_for_the_chain(pair: tuple[str, str]) -> None:
