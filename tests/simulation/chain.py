@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from daisychain.core.events import LeaveAsked, SubmitAsked
+from daisychain.core.events import CancelAsked, JobsScanned, LeaveAsked, SubmitAsked
 from daisychain.core.ids import NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.settings import CoreSettings
@@ -41,6 +41,7 @@ class SimChain:
         ]
         self._leaders: dict[Term, tuple[NodeId, int]] = {}
         self._steps: dict[RunId, int] = {}
+        self.cancelled: set[RunId] = set()
         self._ticks: dict[int, tuple[object, int]] = {}
         self.time.after_each = self.check
         self.add_job("digits", plan.steps, 1.0)
@@ -69,6 +70,10 @@ class SimChain:
     def freeze(self, index: int) -> None:
         """SIGSTOP a node."""
         self.nodes[index].freeze()
+
+    def freeze_agent(self, index: int) -> None:
+        """SIGSTOP an agent alone: its trainer goes on."""
+        self.nodes[index].freeze(agent_only=True)
 
     def thaw(self, index: int) -> None:
         """SIGCONT a node."""
@@ -122,20 +127,31 @@ class SimChain:
             self.time.tell(f"the trainer of n{index} is killed")
             trainer.exit("killed by signal 9")
 
-    def submit(self, index: int, card: JobCard, steps: int) -> None:
-        """A user queues a run on one node."""
-        self._steps[card.run_id] = steps
+    def rescan(self, index: int) -> None:
+        """A node looks into its jobs folder."""
+        self.nodes[index].post(JobsScanned(self.nodes[index].jobs))
+
+    def submit(self, index: int, card: JobCard) -> None:
+        """A user queues a run on one node; the others have its folder too."""
+        for other in range(len(self.nodes)):
+            self.rescan(other)
         self.nodes[index].post(SubmitAsked(card))
+
+    def cancel(self, index: int, run_id: RunId) -> None:
+        """A user cancels a run on one node."""
+        self.time.tell(f"n{index} is asked to cancel {run_id}")
+        self.cancelled.add(run_id)
+        self.nodes[index].post(CancelAsked(run_id))
 
     def heal(self) -> None:
         """End every fault: all nodes run, nothing is cut."""
         self.network.weather = Weather()
         self.mend()
         for index, node in enumerate(self.nodes):
-            if not node.up:
-                self.start(index)
             self.thaw(index)
             self.thaw_trainer(index)
+            if not node.up:  # also one that was asked to leave while it was frozen
+                self.start(index)
 
     def run_for(self, seconds: float) -> None:
         """Let time pass."""
@@ -200,7 +216,7 @@ class SimChain:
                 for card in node.machine.view(self.time.now).jobs:
                     if card.state is JobState.FINISHED and card.step != self._steps[card.run_id]:
                         self.time.fail(f"{card.run_id} finished at step {card.step} on {node.name}")
-                    if card.state is not JobState.FINISHED:
+                    if card.state is not JobState.FINISHED and card.run_id not in self.cancelled:
                         self.time.fail(f"{card.run_id} is {card.state} on {node.name}: {card.reason}")
         return self.time.now - healed_at
 

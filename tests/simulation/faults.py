@@ -38,7 +38,7 @@ def _strike(chain: SimChain, dice: random.Random) -> None:
     index = dice.randrange(count)
     other = (index + dice.randrange(1, count)) % count if count > 1 else index
     restart_s = dice.uniform(0.05, 3.0)
-    match dice.randrange(11):
+    match dice.randrange(14):
         case 0 | 1:
             chain.kill(index)
             chain.time.after(restart_s, lambda: chain.start(index))
@@ -63,6 +63,14 @@ def _strike(chain: SimChain, dice: random.Random) -> None:
             leaders = chain.leaders()
             if leaders:
                 chain.kill(chain.nodes.index(leaders[0]))
+        case 10:
+            chain.freeze_agent(index)
+            chain.time.after(dice.uniform(0.2, 5.0), lambda: chain.thaw(index))
+        case 11:
+            chain.cut(index, other)
+            chain.time.after(restart_s, chain.mend)
+        case 12:
+            chain.partition(set(range(count // 2)))
         case _:
             chain.mend()
 
@@ -74,7 +82,10 @@ def run_seed(seed: int, make: MachineMaker = make_machine) -> Outcome:
     for index in range(len(chain.nodes)):
         chain.time.after(dice.choice([0.0, 0.0, dice.uniform(0.0, 4.0)]), partial(chain.start, index))
     chain.run_for(dice.uniform(2.0, 4.5))
-    for _ in range(dice.randrange(1, 5)):
+    if dice.random() < 0.3:
+        card = chain.add_job("second", dice.randrange(1, 20), 2.0)
+        chain.submit(dice.randrange(len(chain.nodes)), card)
+    for _ in range(dice.randrange(1, 7)):
         _strike(chain, dice)
         chain.run_for(dice.choice([0.0, 0.01, 0.1, 0.5, 1.0, 2.5]))
     return Outcome(seed, chain.must_settle())

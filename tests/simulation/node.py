@@ -126,12 +126,12 @@ class SimNode:
         self._time.tell(f"{self.name} is killed")
         self._end()
 
-    def freeze(self) -> None:
-        """SIGSTOP of agent and trainer."""
+    def freeze(self, agent_only: bool = False) -> None:
+        """SIGSTOP of agent and trainer, or of the agent alone."""
         if self.up and not self.frozen:
-            self._time.tell(f"{self.name} is frozen")
+            self._time.tell(f"{self.name} is frozen{' (its agent alone)' if agent_only else ''}")
             self.frozen = True
-            if self.trainer is not None:
+            if self.trainer is not None and not agent_only:
                 self.trainer.frozen = True
 
     def thaw(self) -> None:
@@ -140,7 +140,7 @@ class SimNode:
             return
         self._time.tell(f"{self.name} is thawed")
         self.frozen = False
-        if self.trainer is not None:
+        if self.trainer is not None and self.trainer.frozen:
             self.trainer.thaw()
         inbox, self._inbox = self._inbox, []
         for event in inbox:

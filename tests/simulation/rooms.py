@@ -87,8 +87,11 @@ class Room:
         self._time.after(max(self._step_s, last_s + 1e-6), self._begin)
 
     def _commit(self, trainer: SimTrainer, step: int) -> None:
-        if trainer.room is self and not trainer.dead and not trainer.frozen and trainer.step == step - 1:
-            trainer.commit(self, step)
+        def commit() -> None:
+            if trainer.room is self and trainer.step == step - 1:
+                trainer.commit(self, step)
+
+        trainer.do(commit)  # one that is frozen just now commits when it thaws
 
 
 class Rooms:

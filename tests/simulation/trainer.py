@@ -57,11 +57,11 @@ class SimTrainer:
         self._finished = False
         self._waiting: list[Callable[[], None]] = []
         self._told_at = -1.0
-        time.after(time.random.uniform(0.1, 1.0), lambda: self._do(self._load))
+        time.after(time.random.uniform(0.1, 1.0), lambda: self.do(self._load))
 
     def order(self, order: Order) -> None:
         """The agent gives an order."""
-        self._time.after(REPORT_DELAY_S, lambda: self._do(lambda: self._obey(order)))
+        self._time.after(REPORT_DELAY_S, lambda: self.do(lambda: self._obey(order)))
 
     def exit(self, reason: str) -> None:
         """The process ends, whatever it did."""
@@ -77,9 +77,10 @@ class SimTrainer:
         self.frozen = False
         waiting, self._waiting = self._waiting, []
         for what in waiting:
-            self._do(what)
+            self.do(what)
 
-    def _do(self, what: Callable[[], None]) -> None:
+    def do(self, what: Callable[[], None]) -> None:
+        """Do something in the process: later when it is frozen, never when it is dead."""
         if self.dead:
             return
         if self.frozen:
@@ -128,7 +129,7 @@ class SimTrainer:
             self._time.fail(f"{self.node.name} was given a world of others, {plan.generation}")
             return
         self._report(LocalBlob(plan.generation, rank, self._blob(self.node.id, plan.generation)))
-        self._time.after(order.timeout_s, lambda: self._do(lambda: self._give_up(plan)))
+        self._time.after(order.timeout_s, lambda: self.do(lambda: self._give_up(plan)))
 
     def _give_up(self, plan: WorldPlan) -> None:
         if self.plan is plan and (self.room is None or not self.room.formed):
@@ -144,7 +145,7 @@ class SimTrainer:
         if step < self.step:
             self._time.fail(f"{self.node.name} would fall from step {self.step} to {step}")
         self.step = step
-        self._do(lambda: self._enter(room, step, received))
+        self.do(lambda: self._enter(room, step, received))
 
     def _enter(self, room: Room, step: int, received: bool) -> None:
         if self.room is not room:
@@ -175,7 +176,7 @@ class SimTrainer:
 
     def notice(self, room: Room) -> None:
         """A peer's connection closed."""
-        self._do(lambda: self.broken("connection closed by peer") if self.room is room else None)
+        self.do(lambda: self.broken("connection closed by peer") if self.room is room else None)
 
     def _finish(self) -> None:
         self._finished = True

@@ -86,6 +86,13 @@ def link_down(parts: Parts, event: LinkDown, now: float) -> list[Effect]:
     return []
 
 
+def renew(parts: Parts, peer: Peer, now: float) -> list[Effect]:
+    """The peer lives but answers nothing that we send: our link is dead on the way, and dialled anew."""
+    parts.members.link_down(peer.info.node_id, now)
+    parts.candidates.lost(peer.address, now)
+    return [CloseLink(peer.info.node_id, "it is heard but does not answer over this link")]
+
+
 def inbound_lost(parts: Parts, event: InboundLost) -> list[Effect]:
     """The peer's link to us fell: it is asked at once whether it lives."""
     if event.reset:

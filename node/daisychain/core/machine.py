@@ -143,7 +143,7 @@ class Machine:
             case _:
                 assert_never(event)
 
-    def _received(self, event: Received, now: float) -> list[Effect]:
+    def _received(self, event: Received, now: float) -> list[Effect]:  # noqa: PLR0912 - one case a kind
         parts = self._parts
         known = parts.members.get(event.node_id)
         before = None if known is None else known.health
@@ -158,7 +158,10 @@ class Machine:
         match message:
             case Heartbeat():
                 return self._heartbeat(peer, message, now)
-            case HeartbeatAck() | Hello():
+            case HeartbeatAck():
+                peer.answered_at = now
+                return []
+            case Hello():
                 return []
             case Goodbye():
                 if message.incarnation != peer.info.incarnation:
@@ -190,10 +193,8 @@ class Machine:
             parts.candidates.lost(peer.address, now)
             self._dirty = True
             return effects
-        if not parts.members.told(peer, message.seq, status):
-            return []
         effects = [Send(peer.info.node_id, HeartbeatAck(message.seq))] if peer.linked else []
-        if status == old:
+        if not parts.members.told(peer, message.seq, status) or status == old:
             return effects
         self._dirty = True
         if old is None or status.jobs != old.jobs:
@@ -234,7 +235,9 @@ class Machine:
         """Our trainer leaves its world first, so that nobody waits for it; then everybody hears of it."""
         parts = self._parts
         stop = parts.watch.stop(reason)
-        goodbyes: list[Effect] = [Send(node_id, Goodbye(parts.info.incarnation, reason)) for node_id in parts.linked()]
+        goodbyes: list[Effect] = [
+            Send(node_id, Goodbye(parts.info.incarnation, reason)) for node_id in parts.linked()
+        ]
         self._gone = True
         return [*stop[:-1], *goodbyes, *stop[-1:], Leave(reason)]
 
@@ -260,6 +263,8 @@ class Machine:
         effects: list[Effect] = []
         for peer in parts.members.silent(now):
             effects += links.bury(parts, peer, Health.DEAD, f"silent for {now - peer.heard_at:.1f} s", now)
+        for peer in parts.members.unanswered(now):
+            effects += links.renew(parts, peer, now)
         voices = parts.voices()
         if parts.election.review(voices, now):
             effects += training.take_office(parts)
@@ -269,7 +274,7 @@ class Machine:
         again = False
         if parts.election.leading:
             roll = parts.roll(card)
-            if card is not None and parts.rendezvous.finished(roll.applicants):
+            if card is not None and parts.rendezvous.finished(card.run_id, roll.applicants):
                 parts.queue.mark(card.run_id, JobState.FINISHED)
                 again = True
             else:

@@ -36,6 +36,7 @@ class Peer:
         status: its newest status of this life; None until it was heard, so both ways are proven.
         seq: of the heartbeat that told it.
         heard_at: when the last sign of life came.
+        answered_at: when it last answered over the present link, or that came up.
         unlinked_at: when our link to it fell.
     """
 
@@ -46,6 +47,7 @@ class Peer:
     linked: bool = True
     status: NodeStatus | None = None
     seq: int = 0
+    answered_at: float = 0.0
     unlinked_at: float = 0.0
     rhythm: Rhythm = field(default_factory=Rhythm)
 
@@ -102,11 +104,11 @@ class Membership:
         """Admit a node without objection; return whether it is new, or has a new life."""
         peer = self._peers.get(info.node_id)
         if peer is None or info.incarnation > peer.info.incarnation:
-            self._peers[info.node_id] = Peer(info, address, now)
+            self._peers[info.node_id] = Peer(info, address, now, answered_at=now)
             return True
         revived = peer.health is Health.DEAD
         peer.info, peer.address, peer.linked, peer.heard_at = info, address, True, now
-        peer.health = Health.ALIVE
+        peer.health, peer.answered_at = Health.ALIVE, now
         return revived
 
     def link_down(self, node_id: NodeId, now: float) -> Peer | None:
@@ -152,7 +154,7 @@ class Membership:
         for node_id in node_ids:
             peer = self._peers.get(node_id)
             if peer is not None:
-                peer.heard_at = max(peer.heard_at, now)
+                peer.heard_at = peer.answered_at = now
 
     def bury(self, node_id: NodeId, health: Health) -> Peer | None:
         """Declare the peer dead or left; return it when that is news."""
@@ -178,11 +180,18 @@ class Membership:
                 peer.health = Health.SUSPECT
         return gone
 
+    def unanswered(self, now: float) -> list[Peer]:
+        """Return whom our messages do not seem to reach, though it lives: its link wants a new dial."""
+        return [
+            peer
+            for peer in self._peers.values()
+            if peer.linked and now >= peer.answered_at + peer.rhythm.limit_s(self._settings)
+        ]
+
     def refresh(self, now: float) -> None:
         """This node itself was frozen: every peer gets its full time to be heard again."""
         for peer in self._peers.values():
-            peer.heard_at = now
-            peer.unlinked_at = max(peer.unlinked_at, now)
+            peer.heard_at = peer.answered_at = peer.unlinked_at = now
 
     def reachable(self) -> tuple[NodeId, ...]:
         """Return whom this node reaches and hears, itself included, sorted."""
@@ -196,7 +205,9 @@ class Membership:
             if peer.health in (Health.ALIVE, Health.SUSPECT):
                 limit_s = peer.rhythm.limit_s(self._settings)
                 deadlines.append(peer.heard_at + (limit_s / 2 if peer.health is Health.ALIVE else limit_s))
-                if not peer.linked:
+                if peer.linked:
+                    deadlines.append(peer.answered_at + limit_s)
+                else:
                     deadlines.append(peer.unlinked_at + limit_s)
         return min(deadlines, default=None)
 

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from daisychain.core.compute_world import Applicant, Selection, compute_world, unfit
 from daisychain.core.exclusion import Exclusions
-from daisychain.core.ids import Generation, NodeId, Term
+from daisychain.core.ids import Generation, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard
 from daisychain.core.messages import BLOB_MAX_BYTES, OfferBlob, PlanWorld, SpreadBlobs
 from daisychain.core.node import NodeInfo, TrainerState
@@ -115,9 +115,9 @@ class Rendezvous:
             case _:
                 assert_never(phase)
 
-    def finished(self, applicants: Iterable[Applicant]) -> bool:
-        """Whether every member that still lives holds the final state: the run is over."""
-        if not isinstance(self.phase, Running):
+    def finished(self, run_id: RunId, applicants: Iterable[Applicant]) -> bool:
+        """Whether every member of the run's world that still lives holds the final state: it is over."""
+        if not isinstance(self.phase, Running) or self.phase.plan.run_id != run_id:
             return False
         plan = self.phase.plan
         members = [a for a in applicants if plan.rank_of(a.info.node_id) is not None]
@@ -224,7 +224,7 @@ class Rendezvous:
 
     def _review_running(self, phase: Running, roll: Roll, card: JobCard, now: float) -> list[Post]:
         plan, present = phase.plan, {a.info.node_id: a for a in roll.applicants}
-        if self.finished(roll.applicants):
+        if self.finished(plan.run_id, roll.applicants):
             return []
         lost = self._lost(plan, present)
         if lost:
@@ -270,10 +270,11 @@ class Rendezvous:
 
     def _lost(self, plan: WorldPlan, present: dict[NodeId, Applicant]) -> str:
         """Return who of a world is gone or unfit, or cut off from another member; empty when nobody."""
+        gone = [member.name for member in plan.members if member.node_id not in present]
+        if gone:
+            return f"{', '.join(gone)} {'is' if len(gone) == 1 else 'are'} gone"
         for member in plan.members:
-            applicant = present.get(member.node_id)
-            if applicant is None:
-                return f"{member.name} is gone"
+            applicant = present[member.node_id]
             reason = unfit(applicant, self._me, plan.run_id)
             if reason:
                 return reason
