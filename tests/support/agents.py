@@ -85,6 +85,7 @@ class Node:
     began_at: float
     log: Path
     trainers: set[int] = field(default_factory=set)
+    signalled: tuple[int, ...] = ()
 
     @property
     def client(self) -> AgentClient:
@@ -129,9 +130,10 @@ class Node:
         return self.knows(lambda status: status.view.coordinator == status.view.me.node_id)
 
     def signal_all(self, number: int) -> None:
-        """Send a signal to the agent and its trainer, at once."""
-        trainer = self.trainer_pid if self.process.poll() is None else None
-        for pid in [self.process.pid, *([trainer] if trainer is not None else [])]:
+        """Send a signal to the agent and its trainer; SIGCONT goes to those that were stopped."""
+        if number != signal.SIGCONT and self.process.poll() is None:
+            self.signalled = (self.process.pid, *filter(None, [self.trainer_pid]))
+        for pid in self.signalled:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
