@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -193,3 +194,10 @@ def test_numbers_come_back_as_they_were_written(whole: int, real: float) -> None
     assert entries["a"].value == whole
     assert entries["b"].value == real
     assert entries["c"].value == str(whole)
+
+
+def test_the_manual_lists_every_key() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "JOBS.md").read_text(encoding="utf-8")
+    missing = [key for key in ("kind", *job_yaml._RULES) if f"| `{key}` " not in manual]
+    assert missing == ["steps"]  # stands in the line of epochs
+    assert "`epochs` or `steps`" in manual
