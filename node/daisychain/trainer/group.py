@@ -3,14 +3,14 @@
 Nothing here is global: no default process group, no environment. A world is one raw
 `ProcessGroupGloo` over a device made from this member's own address, met through a `BlobStore`.
 
-Facts this rests on (tried on torch 2.13): a group that is forming cannot be aborted, but a second
-one forms beside it, so each attempt has a thread of its own and is left to itself past its deadline;
-a formed group ends when its connections are shut; a group may be dropped only when no work of it is
-under way.
+Facts this rests on (tried on torch 2.13): a group that is forming cannot be aborted, but a second one forms
+beside it; a formed group ends when its connections are shut (see `sockets`); a group may be dropped only
+when no work of it is under way, because its destructor waits for that with the interpreter locked.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from daisychain.core.ids import Generation
 from daisychain.core.world import WorldPlan
 from daisychain.errors import WorldError
 from daisychain.trainer.exchange import Alone, Exchange, Pending
-from daisychain.trainer.sockets import OpenSocket, plain_host, shut
+from daisychain.trainer.sockets import Connections, OpenSocket, plain_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +34,20 @@ class GroupSettings:
     """Bounds of a world.
 
     Attributes:
-        collective_s: a collective that takes longer breaks the world. The agents notice a dead or silent
-            member long before; this ends what they cannot see, and a slow link must fit in it.
-        takedown_s: for ending what is under way when a world is left. Past it the process must end:
-            gloo would still write into tensors that the next world uses.
+        collective_s: a collective that takes longer breaks the world. The agents notice a silent member long
+            before; this ends what they cannot see, and frees what gloo lost track of (see `sockets`).
+        takedown_s: for what is under way to end when a world is left; past it the world is buried.
+        buried_max: most worlds that wait for gloo to let go; past it the process must end. Each keeps three
+            threads and the memory of its last sums, for at most ``collective_s``.
+        poll_s: between two looks at whether the world still stands while something is waited for.
+        linger_s: for gloo to fail what is under way once a connection is lost; past it it has lost track.
     """
 
-    collective_s: float = 600.0
-    takedown_s: float = 10.0
+    collective_s: float = 120.0
+    takedown_s: float = 0.25
+    buried_max: int = 16
+    poll_s: float = 0.02
+    linger_s: float = 0.1
 
 
 class FormedWorld(Exchange, Protocol):
@@ -57,11 +63,11 @@ class FormedWorld(Exchange, Protocol):
         Raises `WorldError`, also when it takes longer than ``timeout_s``.
         """
 
-    def send(self, tensor: torch.Tensor, rank: int) -> Pending:
-        """Start sending ``tensor`` (host memory, contiguous) to ``rank``."""
+    def move(self, tensor: torch.Tensor, source: int, target: int) -> Pending:
+        """Start copying ``tensor`` (host memory, flat) from rank ``source`` to rank ``target``.
 
-    def receive(self, tensor: torch.Tensor, rank: int) -> Pending:
-        """Start filling ``tensor`` with what ``rank`` sends."""
+        Every rank takes part; for ranks that are neither, ``tensor`` must be empty.
+        """
 
     def abort(self, reason: str) -> None:
         """End the world, from any thread: what waits in it or is tried later raises `WorldError`."""
@@ -70,11 +76,14 @@ class FormedWorld(Exchange, Protocol):
         """Take no notice: a formed world has its members' addresses."""
 
     def close(self) -> None:
-        """Leave the world and free it; training thread only. Idempotent."""
+        """Leave the world and free what is its own; training thread only. Idempotent."""
+
+    def release(self) -> None:
+        """Let go of the connections that `close` kept open: the peers have left this world too."""
 
 
 class UncleanTakedownError(Exception):
-    """A group could not be taken down: nothing of it may be trusted, so the process must end."""
+    """Too many groups could not be taken down: the process must end, its successor joins the chain."""
 
 
 Waiting = Callable[[], AbstractContextManager[object]]
@@ -90,24 +99,14 @@ class _Work:
 
     def wait(self) -> None:
         """Block until it completed here; raises `WorldError`."""
-        self.wait_for(None)
+        self.wait_for(math.inf)
 
-    def wait_for(self, timeout_s: float | None) -> None:
+    def wait_for(self, timeout_s: float) -> None:
         """Like `wait`; longer than ``timeout_s`` is an error too."""
         work, self._work = self._work, None
-        if work is None:
-            return
-        try:
+        if work is not None:
             with self._world.waiting():
-                if timeout_s is None:
-                    work.wait()
-                else:
-                    work.wait(timedelta(seconds=timeout_s))
-        except RuntimeError as error:
-            self._world.broke(error)
-        finally:
-            if work.is_completed():  # one that timed out is still under way: close() ends it
-                self._world.ended(work)
+                self._world.finish(work, timeout_s)
 
 
 class World:
@@ -127,8 +126,7 @@ class World:
         self.size = plan.world_size
         self.waiting = waiting
         self._group = group
-        self._owned = owned
-        self._peers = frozenset(plain_host(member.host) for member in plan.members)
+        self._connections = Connections(owned, frozenset(plain_host(each.host) for each in plan.members))
         self._settings = settings
         self._under_way: dict[int, Any] = {}
         self._reason = ""
@@ -145,57 +143,90 @@ class World:
     def gather(self, tensor: torch.Tensor, timeout_s: float | None = None) -> list[torch.Tensor]:
         """Return every rank's ``tensor``, in rank order."""
         parts = [torch.empty_like(tensor) for _ in range(self.size)]
-        self._start(lambda: self._group.allgather([parts], [tensor])).wait_for(timeout_s)
+        work = self._start(lambda: self._group.allgather([parts], [tensor]))
+        work.wait_for(math.inf if timeout_s is None else timeout_s)
         return parts
 
-    def send(self, tensor: torch.Tensor, rank: int) -> Pending:
-        """Start sending ``tensor`` to ``rank``."""
-        return self._start(lambda: self._group.send([tensor], rank, 0))
+    def move(self, tensor: torch.Tensor, source: int, target: int) -> Pending:
+        """Start copying ``tensor`` from rank ``source`` to rank ``target``.
 
-    def receive(self, tensor: torch.Tensor, rank: int) -> Pending:
-        """Start filling ``tensor`` with what ``rank`` sends."""
-        return self._start(lambda: self._group.recv([tensor], rank, 0))
+        An all-to-all in which nobody else has anything: gloo's own send and receive cannot be waited for
+        in short turns, and so not be given up.
+        """
+        none = tensor.new_empty(0)
+        sent = tensor if self.rank == source else none
+        got = tensor if self.rank == target else none
+        to = [sent.numel() if rank == target else 0 for rank in range(self.size)]
+        by = [got.numel() if rank == source else 0 for rank in range(self.size)]
+        return self._start(lambda: self._group.alltoall_base(got, sent, by, to))
 
     def abort(self, reason: str) -> None:
-        """Shut this world's connections; the listener, the agent's socket and other worlds stay."""
+        """End this world here; the listener, the agent's socket and other worlds stay."""
         with self._lock:
             self._reason = self._reason or reason
-            shut(self._owned, self._peers)
+            self._connections.shut()
 
     def deliver(self, blobs: tuple[bytes, ...]) -> None:
         """Take no notice."""
 
     def close(self) -> None:
-        """Abort, wait until nothing is under way, then drop the group.
+        """Abort, wait until nothing is under way, then drop the group; what gloo lost track of is buried.
 
-        Raises `UncleanTakedownError` when gloo does not let go within the settings' bound.
+        Raises `UncleanTakedownError` when too many worlds are buried already.
         """
         if self._group is None:
             return
         self.abort("this world was left")
         deadline_at = time.monotonic() + self._settings.takedown_s
-        for work in list(self._under_way.values()):
-            left_s = max(0.001, deadline_at - time.monotonic())
-            try:
-                work.wait(timedelta(seconds=left_s))
-            except RuntimeError:
-                if not work.is_completed():
-                    raise UncleanTakedownError(
-                        f"a collective of generation {self.generation} did not end within "
-                        f"{self._settings.takedown_s} s of its abort"
-                    ) from None
+        lost = [work for work in self._under_way.values() if not _ends(work, deadline_at)]
         self._under_way.clear()
-        holder, self._group = [self._group], None
-        drop_group(holder, self._settings.takedown_s)
+        group, self._group = self._group, None
+        if lost:
+            bury(group, lost, self._settings)
+        # The last reference goes here: nothing is under way, so gloo's threads end within milliseconds.
 
-    def broke(self, error: RuntimeError) -> NoReturn:
-        """Raise `WorldError` for gloo's ``error``: with the abort's reason when there was one."""
-        words = gloo_words(error)
-        raise WorldError(f"{self._reason} ({words})" if self._reason else words) from None
+    def release(self) -> None:
+        """Close the duplicates of the connections."""
+        with self._lock:
+            self._connections.close()
 
-    def ended(self, work: Any) -> None:
-        """Forget an operation that is over."""
-        self._under_way.pop(id(work), None)
+    def finish(self, work: Any, timeout_s: float) -> None:
+        """Wait for ``work``; raises `WorldError` when it fails, takes too long, or the world has broken.
+
+        Waits in short turns: gloo can lose track of an operation whose connection dies (see `sockets`), and
+        only ring neighbours of a dead rank would notice at all.
+        """
+        began_at = time.monotonic()
+        broken_at = math.inf
+        while True:
+            turn_s = min(self._settings.poll_s, max(0.001, began_at + timeout_s - time.monotonic()))
+            try:
+                work.wait(timedelta(seconds=turn_s))
+            except RuntimeError:
+                if work.is_completed():
+                    self._under_way.pop(id(work), None)
+                    return self._outcome(work)
+            else:
+                self._under_way.pop(id(work), None)
+                return
+            now = time.monotonic()
+            if self._reason or self._connections.lost():
+                broken_at = min(broken_at, now)
+                if now - broken_at > self._settings.linger_s:
+                    self._broke("the connection to a member was lost")
+            elif now - began_at > timeout_s:
+                self._broke(f"a member has not answered within {timeout_s:.1f} s")
+
+    def _outcome(self, work: Any) -> None:
+        """Return when the completed ``work`` succeeded: it may have just after its turn had passed."""
+        try:
+            work.wait()
+        except RuntimeError as error:
+            self._broke(gloo_words(error))
+
+    def _broke(self, words: str) -> NoReturn:
+        """Raise `WorldError` with ``words``, behind the abort's reason when there was one."""
+        raise WorldError(f"{self._reason} ({words})" if self._reason else words)
 
     def _reduce(self, tensor: torch.Tensor, op: Any) -> Pending:
         options = dist.AllreduceOptions()
@@ -208,9 +239,18 @@ class World:
         try:
             work = issue()
         except RuntimeError as error:
-            self.broke(error)
+            self._broke(gloo_words(error))
         self._under_way[id(work)] = work
         return _Work(self, work)
+
+
+def _ends(work: Any, deadline_at: float) -> bool:
+    """Return whether ``work`` ends, one way or the other, by ``deadline_at`` (monotonic seconds)."""
+    try:
+        work.wait(timedelta(seconds=max(0.001, deadline_at - time.monotonic())))
+    except RuntimeError:
+        return bool(work.is_completed())
+    return True
 
 
 def gloo_words(error: Exception) -> str:
@@ -241,13 +281,9 @@ class SoloWorld(Alone):
         self._check()
         return [tensor.clone()]
 
-    def send(self, tensor: torch.Tensor, rank: int) -> Pending:
-        """Refuse: there is nobody to send to."""
-        raise WorldError(f"no rank {rank} in a world of one")
-
-    def receive(self, tensor: torch.Tensor, rank: int) -> Pending:
-        """Refuse: there is nobody to receive from."""
-        raise WorldError(f"no rank {rank} in a world of one")
+    def move(self, tensor: torch.Tensor, source: int, target: int) -> Pending:
+        """Refuse: there is nobody else."""
+        raise WorldError(f"no ranks {source} and {target} in a world of one")
 
     def abort(self, reason: str) -> None:
         """Make the next sum raise."""
@@ -260,19 +296,37 @@ class SoloWorld(Alone):
         """End the world; there is nothing to free."""
         self.abort("this world was left")
 
+    def release(self) -> None:
+        """Do nothing: it has no connections."""
+
     def _check(self) -> None:
         if self._reason:
             raise WorldError(self._reason)
 
 
-def drop_group(holder: list[Any], timeout_s: float) -> None:
-    """Drop the group, of which ``holder`` has the last reference, beside the caller.
+_BURIED = "buried-world"
 
-    gloo's destructor joins its threads; raises `UncleanTakedownError` when that takes longer
-    than ``timeout_s``.
+
+def bury(group: Any, lost: list[Any], settings: GroupSettings) -> None:
+    """Keep ``group`` until gloo has ended the operations in ``lost`` by its own timeout, then drop it.
+
+    They touch no memory in use: all connections of the group are shut, and its operations hold their own
+    tensors. Dropping it earlier would block the whole process, because the destructor waits for them.
+    Raises `UncleanTakedownError` when ``buried_max`` groups wait already.
     """
-    thread = threading.Thread(target=holder.clear, name="drop-group", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if thread.is_alive():
-        raise UncleanTakedownError(f"a gloo group was not freed within {timeout_s} s")
+    waiting = sum(thread.name == _BURIED for thread in threading.enumerate())
+    if waiting >= settings.buried_max:
+        raise UncleanTakedownError(f"{waiting} broken worlds still wait for gloo to let go of them")
+    grave = [group, lost]
+
+    def rest() -> None:
+        deadline_at = time.monotonic() + 2 * settings.collective_s
+        if all(_ends(work, deadline_at) for work in grave[1]):
+            grave.clear()
+        else:
+            _KEPT.append(grave)  # dropped only by the end of the process
+
+    threading.Thread(target=rest, name=_BURIED, daemon=True).start()
+
+
+_KEPT: list[Any] = []

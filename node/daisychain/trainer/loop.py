@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 FINISH_PREDICTED_S = 10.0
 """Writing the result should take no longer; its agent says so when it takes four times that."""
 
+LEFT_MAX = 4
+"""Worlds that were left and whose connections are kept open; see `sockets` why they are."""
+
 
 class Trainer:
     """The training thread's side; `Control` is the other."""
@@ -44,6 +47,7 @@ class Trainer:
         self._phases = phases
         self._settings = settings or GroupSettings()
         self._world: FormedWorld | None = None
+        self._left: list[FormedWorld] = []
         self._prepared: Prepared | None = None
         self._finished = False
 
@@ -147,6 +151,8 @@ class Trainer:
                 self._prepared = None  # it was applied, or overtaken
             raise
         self._prepared = None
+        while self._left:  # all members are in the new world: nobody uses the old ones' connections
+            self._left.pop().release()
         if plan.world_size > 1:
             run.rounds_alike = settled.rounds_alike and run.rounds_alike is not False
             self._say_how(plan, settled.rounds_alike, run.job.spec.reproducible)
@@ -195,6 +201,9 @@ class Trainer:
         if world is not None:
             self._desk.over(world.generation)
             world.close()
+            self._left.append(world)
+            if len(self._left) > LEFT_MAX:
+                self._left.pop(0).release()
 
     def _fail(self, report: RunFailed) -> None:
         """Report that the job failed here and wait for the agent to end this process."""

@@ -17,7 +17,7 @@ from daisychain.trainer.group import FormedWorld
 from daisychain.trainer.journal import Journal
 from daisychain.trainer.reconcile import Decision, Record, check_one_run, decide
 from daisychain.trainer.state import TrainingState, hash62
-from daisychain.trainer.trees import HEADER_MAX_BYTES
+from daisychain.trainer.trees import HEADER_MAX_BYTES, Packed
 
 ROUNDS_MAX = 4
 """Records are told at most so often: once is usual, apply and transfer add one each."""
@@ -136,52 +136,52 @@ class Settling:
         ]
 
     def _pass_state(self, world: FormedWorld, decision: Decision, records: list[Record]) -> bool:
-        """Send or take the donor's state; return whether this rank took it."""
-        if decision.donor is None:
+        """Have each receiver take the donor's state; return whether this rank did."""
+        donor = decision.donor
+        if donor is None:
             return False
-        if world.rank == decision.donor:
-            self._give(world, decision, records)
-        elif world.rank in decision.receivers:
-            self._take(world, decision.donor, records)
-            return True
-        return False
+        packed = self._state.pack() if world.rank == donor else None
+        for receiver in decision.receivers:
+            if packed is not None:
+                self._give(world, donor, receiver, packed, records)
+            elif world.rank == receiver:
+                self._take(world, donor, records)
+            else:  # a move needs every rank
+                world.move(torch.empty(0, dtype=torch.int64), donor, receiver).wait()
+                world.move(torch.empty(0, dtype=torch.uint8), donor, receiver).wait()
+        return world.rank in decision.receivers
 
-    def _give(self, world: FormedWorld, decision: Decision, records: list[Record]) -> None:
-        packed = self._state.pack()
-        header = torch.frombuffer(bytearray(packed.header), dtype=torch.uint8)
-        pending = []
-        for rank in decision.receivers:
-            lines = bytearray(self._journal.lines_after(records[rank].tick))
-            sizes = torch.tensor([header.numel(), packed.payload.numel(), len(lines)])
-            parts = [sizes, header, packed.payload]
-            if lines:
-                parts.append(torch.frombuffer(lines, dtype=torch.uint8))
-            pending += [world.send(part, rank) for part in parts if part.numel()]
-        for each in pending:
-            each.wait()
+    def _give(
+        self, world: FormedWorld, donor: int, receiver: int, packed: Packed, records: list[Record]
+    ) -> None:
+        lines = self._journal.lines_after(records[receiver].tick)
+        sizes = torch.tensor([len(packed.header), packed.payload.numel(), len(lines)])
+        world.move(sizes, donor, receiver).wait()
+        texts = torch.frombuffer(bytearray(packed.header + lines), dtype=torch.uint8)
+        world.move(torch.cat([packed.payload, texts]), donor, receiver).wait()
 
     def _take(self, world: FormedWorld, donor: int, records: list[Record]) -> None:
         own, theirs = records[world.rank], records[donor]
         sizes = torch.zeros(3, dtype=torch.int64)
-        world.receive(sizes, donor).wait()
+        world.move(sizes, donor, world.rank).wait()
+        header_bytes, payload_bytes, lines_bytes = (int(size) for size in sizes.tolist())
         bounds = (
-            HEADER_MAX_BYTES,
-            self._state.payload_max_bytes(),
-            max(0, theirs.tick - own.tick) * LINE_ROOM_BYTES + LINE_ROOM_BYTES,
+            (header_bytes, HEADER_MAX_BYTES),
+            (payload_bytes, self._state.payload_max_bytes()),
+            (lines_bytes, (max(0, theirs.tick - own.tick) + 1) * LINE_ROOM_BYTES),
         )
-        for size, bound in zip(sizes.tolist(), bounds, strict=True):
+        for size, bound in bounds:
             if not 0 <= size <= bound:
                 raise WorldError(f"a member offered {size} bytes of state where at most {bound} can be")
-        header, payload, lines = (torch.empty(int(size), dtype=torch.uint8) for size in sizes.tolist())
-        pending = [world.receive(part, donor) for part in (header, payload, lines) if part.numel()]
-        for each in pending:
-            each.wait()
+        whole = torch.empty(payload_bytes + header_bytes + lines_bytes, dtype=torch.uint8)
+        world.move(whole, donor, world.rank).wait()
+        payload, texts = whole[:payload_bytes], whole[payload_bytes:].numpy().tobytes()
         try:
-            self._state.unpack(header.numpy().tobytes(), payload)
+            self._state.unpack(texts[:header_bytes], payload)
         except ProtocolError as error:
             raise WorldError(str(error)) from error
         self._journal.truncate_after(min(own.tick, theirs.tick))
-        self._journal.extend(lines.numpy().tobytes())
+        self._journal.extend(texts[header_bytes:])
         if self._state.tick != theirs.tick or self._journal.tick != theirs.tick:
             self._state.sound = False
             raise WorldError(

@@ -1,0 +1,155 @@
+"""Small jobs that tests train, written into a folder of the test's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+COUNTING = '''
+"""One float64 parameter a sample; each visit adds exactly 1 to it (the batch sizes are powers of two)."""
+
+import torch
+from torch import nn
+
+SAMPLES, BATCH = 64, 16
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.counts = nn.Parameter(torch.zeros(SAMPLES))
+
+
+def model():
+    return Counts()
+
+
+def dataset(split):
+    return torch.arange(SAMPLES) if split == "train" else None
+
+
+def loss(model, samples):
+    return -model.counts[samples].mean()
+
+
+def optimizer(parameters):
+    return torch.optim.SGD(parameters, lr=float(BATCH))
+'''
+
+REGRESSION = '''
+"""A float64 regression with all that can go wrong in a sum over nodes, switched by FEATURES."""
+
+import torch
+from torch import nn
+
+FEATURES = frozenset({features!r})
+SAMPLES = 200
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.last = nn.Linear(6, 1)
+        if "tied" in FEATURES:
+            self.second.weight = self.first.weight
+        if "unused" in FEATURES:
+            self.unused = nn.Parameter(torch.ones(5))
+        generator = torch.Generator().manual_seed(7)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+
+    def forward(self, inputs):
+        return self.last(torch.tanh(self.second(torch.tanh(self.first(inputs))))).squeeze(-1)
+
+
+def model():
+    return Net()
+
+
+def dataset(split):
+    generator = torch.Generator().manual_seed(11 if split == "train" else 12)
+    inputs = torch.randn(SAMPLES, 6, generator=generator, dtype=torch.float64)
+    noise = torch.randn(SAMPLES, generator=generator, dtype=torch.float64)
+    targets = torch.sin(inputs.sum(dim=1)) + 0.1 * noise
+    weights = 0.1 + 5 * torch.rand(SAMPLES, generator=generator, dtype=torch.float64) ** 3
+    return inputs, targets, weights
+
+
+def loss(model, batch):
+    inputs, targets, weights = batch
+    squares = (model(inputs) - targets) ** 2
+    if "weighted" in FEATURES:
+        return (weights * squares).sum(), weights.sum()
+    return squares.mean()
+
+
+def optimizer(parameters):
+    return torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.1)
+
+
+if "schedule" in FEATURES:
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.995**step)
+'''
+
+FAILING = """
+import torch
+from torch import nn
+
+
+def model():
+    return nn.Linear(3, 1)
+
+
+def dataset(split):
+    return torch.ones(64, 3), torch.ones(64, 1)
+
+
+def loss(model, batch):
+    inputs, targets = batch
+    if model.weight.sum() > 4.0:
+        {failure}
+    return ((model(inputs) - 3 * targets) ** 2).mean()
+
+
+def optimizer(parameters):
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter.zero_()
+    return torch.optim.SGD(parameters, lr=1e-3)
+"""
+
+
+def write_job(folder: Path, code: str, **keys: object) -> Path:
+    """Write a python job into ``folder`` (its name is the job's); ``keys`` are job.yaml's own."""
+    folder.mkdir(parents=True)
+    (folder / "job.py").write_text(code)
+    lines = ["kind: python", "file: job.py", *(f"{key}: {_yaml(value)}" for key, value in keys.items())]
+    (folder / "job.yaml").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def _yaml(value: object) -> str:
+    return {True: "true", False: "false"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+
+
+def counting_job(folder: Path, epochs: int) -> Path:
+    """Write the job whose parameters count the visits of each sample: 4 steps an epoch."""
+    return write_job(folder, COUNTING, global_batch_size=16, epochs=epochs, dtype="float64", seed=5)
+
+
+def regression_job(folder: Path, features: frozenset[str], **keys: object) -> Path:
+    """Write the float64 regression: 7 steps an epoch, the last of 8 samples."""
+    code = REGRESSION.replace("{features!r}", repr(sorted(features)))
+    if "clipping" in features:
+        keys = {"clip_grad_norm": 0.05, **keys}
+    return write_job(folder, code, global_batch_size=32, dtype="float64", seed=3, **keys)
+
+
+def failing_job(folder: Path, failure: str) -> Path:
+    """Write a job whose loss runs ``failure`` after some steps."""
+    code = FAILING.replace("{failure}", failure)
+    return write_job(folder, code, global_batch_size=16, epochs=1000)
