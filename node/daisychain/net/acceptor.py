@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import secrets
 import socket
 import ssl
@@ -19,6 +18,7 @@ from daisychain.core.node import NodeInfo
 from daisychain.errors import ProtocolError
 from daisychain.net.dialled import is_silence
 from daisychain.net.framing import FRAME_MAX_BYTES, NONCE_BYTES, LinkSecrets, Opener, Sealer
+from daisychain.net.guest import Guest, GuestProtocol
 from daisychain.net.handshake import (
     PATH,
     REFUSAL_HEADER,
@@ -73,79 +73,6 @@ class Refused(Exception):
         self.code = code
 
 
-class Guest:
-    """One accepted connection, from its TCP handshake to its end."""
-
-    def __init__(self, host: str, connection: socket.socket) -> None:
-        self.host = host
-        self.connection = connection
-        self.node_id: NodeId | None = None
-        self.machine_id = ""
-        self.websocket: web.WebSocketResponse | None = None
-        self.transport: asyncio.Transport | None = None
-        self.settled = asyncio.Event()  # admitted, refused or gone
-        self.admitted = False
-        self.refusal = ""
-        self.error: BaseException | None = None
-
-    def abort(self) -> None:
-        """Drop the connection at once."""
-        if self.transport is not None:
-            self.transport.abort()
-        else:
-            self.connection.close()
-
-
-class _GuestProtocol(web.RequestHandler):
-    """aiohttp's own server protocol that also tells its guest what happens to the connection."""
-
-    __slots__ = ("_acceptor", "guest")
-
-    def __init__(self, acceptor: Acceptor, guest: Guest, server: web.Server) -> None:
-        # Header limits far below aiohttp's: an honest upgrade is under 500 bytes.
-        super().__init__(
-            server,
-            loop=asyncio.get_running_loop(),
-            logger=_SILENT,
-            access_log=None,  # type: ignore[arg-type] # aiohttp's own way to switch it off
-            max_line_size=1024,
-            max_field_size=1024,
-            max_headers=32,
-            lingering_time=0.0,
-            tcp_keepalive=False,
-        )
-        self.guest = guest
-        self._acceptor = acceptor
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - TCP under TLS
-        self.guest.transport = transport
-        super().connection_made(transport)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        self.guest.error = exc
-        self.guest.settled.set()
-        self._acceptor.forget(self.guest)
-        super().connection_lost(exc)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        self.guest.refusal = f"no DaisyChain handshake ({message or exc or status})"
-        self.guest.settled.set()
-        response = web.Response(status=status)
-        response.force_close()
-        return response
-
-
-# A logger of its own, outside the tree: every refusal is told by the refusal log, once.
-_SILENT = logging.Logger("daisychain.http", level=logging.CRITICAL + 1)
-
-
 class Acceptor:
     """The listener and its guests."""
 
@@ -193,7 +120,7 @@ class Acceptor:
             self._server = None
         await self._tasks.end()
 
-    def forget(self, guest: Guest) -> None:
+    def _forget(self, guest: Guest) -> None:
         """The guest's connection is gone."""
         self._guests.discard(guest)
 
@@ -226,7 +153,7 @@ class Acceptor:
             async with asyncio.timeout(settings.hello_timeout_s):
                 tune(guest.connection, settings.kernel_silence_s)
                 await loop.connect_accepted_socket(
-                    lambda: _GuestProtocol(self, guest, server),
+                    lambda: GuestProtocol(guest, server, self._forget),
                     guest.connection,
                     ssl=self._contexts.accept,
                     ssl_handshake_timeout=settings.tls_timeout_s,
@@ -241,7 +168,7 @@ class Acceptor:
             self._gate.leave(guest.host)
             if guest.transport is None:  # no TLS: asyncio has dropped it, or never had it
                 guest.abort()
-                self.forget(guest)
+                self._forget(guest)
         if not guest.admitted:
             self._refusals.refuse(guest.host, guest.refusal or "it left before it said Hello")
             if not guest.settled.is_set():
@@ -250,7 +177,7 @@ class Acceptor:
     async def _request(self, request: web.BaseRequest) -> web.StreamResponse:
         """Serve one HTTP request: a link's upgrade and its messages, or a refusal."""
         protocol = request.protocol
-        assert isinstance(protocol, _GuestProtocol)  # noqa: S101 - we made it
+        assert isinstance(protocol, GuestProtocol)  # noqa: S101 - we made it
         guest = protocol.guest
         try:
             node_id = proven_node_id(request.get_extra_info("ssl_object"))

@@ -80,23 +80,26 @@ class DialledLink:
         self._close_timeout_s = settings.close_timeout_s
         self._outbox = Outbox(settings.queue_messages, settings.queue_bytes)
         self._writer: asyncio.Task[None] | None = None
+        self._closing = False
 
     def send(self, message: Message) -> None:
         """Queue ``message``; raises `ProtocolError` when it is too large to be sent at all."""
         self._outbox.put(message, PEER_CODEC.encode(message))
 
     async def run(self) -> LinkEnd:
-        """Send what is queued until the link ends; return how it did. The connection is gone then."""
+        """Send what is queued until the link ends; return how it did."""
         self._writer = asyncio.get_running_loop().create_task(self._write(), name="link writer")
         try:
             return await self._watch()
         finally:
             self._writer.cancel()
             await asyncio.wait({self._writer})
-            self._socket.abort()
+            if not self._closing:  # else `close` waits for the peer to have read it all
+                self._socket.abort()
 
     async def close(self, reason: str) -> None:
         """Send what waits and a farewell, then end the link; bounded, and never raises."""
+        self._closing = True
         self._outbox.finish()
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):
             async with asyncio.timeout(self._close_timeout_s):

@@ -319,6 +319,27 @@ def test_a_version_skewed_node_is_named_by_the_dialler(
     assert "it speaks wire version 2, this node 1: install the same DaisyChain version" in failed.reason
 
 
+def test_a_node_holds_one_link_to_us(tmp_path: Path) -> None:
+    """A newer link of a node ends its former one, on which nothing is heard any more."""
+
+    async def scenario() -> None:
+        target = ChainNode(tmp_path, "target", KEY)
+        intruder = Intruder(tmp_path, "intruder", KEY)
+        async with running(target):
+            former = await intruder.linked(target.address)
+            newer = await intruder.linked(target.address)
+            former.say(heartbeat(1, intruder.identity.node_id))
+            assert await former.sent_away() == "replaced by a newer link"
+            newer.say(heartbeat(2, intruder.identity.node_id))
+            assert await received_from(target, intruder, 1) == [heartbeat(2, intruder.identity.node_id)]
+            assert not target.of(InboundLost)
+            assert not target.refused
+            newer.drop()
+            assert await target.next(InboundLost) == InboundLost(intruder.identity.node_id, reset=True)
+
+    asyncio.run(scenario())
+
+
 def test_a_peer_that_speaks_on_a_link_that_is_ours(tmp_path: Path) -> None:
     """The acceptor has nothing to say after its Hello; a dialler drops a link on which it does."""
 

@@ -82,16 +82,20 @@ def test_a_closed_link_delivers_what_was_sent_before_and_is_told_to_the_other_si
     tmp_path: Path,
 ) -> None:
     async def scenario() -> None:
-        a, b = ChainNode(tmp_path, "a", KEY), ChainNode(tmp_path, "b", KEY)
+        settings = TransportSettings(queue_messages=2000, queue_bytes=1 << 26, close_timeout_s=DEADLINE_S)
+        a = ChainNode(tmp_path, "a", KEY, settings)
+        b = ChainNode(tmp_path, "b", KEY, TransportSettings(bytes_burst=1e9, messages_burst=1e4))
         async with running(a, b):
             await a.link_to(b)
-            for seq in range(20):
-                a.transport.send(b.node_id, heartbeat(seq, a.node_id))
+            generation = Generation(Term(1, a.node_id), 1, 1)
+            blobs = [OfferBlob(generation, rank, bytes(16_000)) for rank in range(1000)]
+            for blob in blobs:  # more than the sockets hold
+                a.transport.send(b.node_id, blob)
             a.transport.send(b.node_id, Goodbye(1, "done"))
             a.transport.close_link(b.node_id, "done")
             a.transport.send(b.node_id, heartbeat(99, a.node_id))  # no link any more: dropped
             assert await b.next(InboundLost) == InboundLost(a.node_id, reset=True)
-            assert b.messages() == [*(heartbeat(seq, a.node_id) for seq in range(20)), Goodbye(1, "done")]
+            assert b.messages() == [*blobs, Goodbye(1, "done")]
             assert a.of(LinkDown) == []
             assert not a.refused
             assert not b.refused
@@ -248,6 +252,23 @@ def test_a_peer_that_does_not_read_costs_bounded_memory(tmp_path: Path) -> None:
             assert len(outbox) <= 16
             assert outbox.dropped > 1000
             assert a.of(LinkDown) == []
+
+    asyncio.run(scenario())
+
+
+def test_the_kernel_is_told_to_end_what_nobody_answers(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        settings = TransportSettings(kernel_silence_s=8)
+        a, b = ChainNode(tmp_path, "a", KEY, settings), ChainNode(tmp_path, "b", KEY, settings)
+        async with running(a, b):
+            await a.link_to(b)
+            dialled = a.transport._links[b.node_id]._socket.get_extra_info("socket")
+            (guest,) = b.transport._acceptor._guests
+            for connection in (dialled, guest.connection):
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+                assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == 2
+                assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 8000
 
     asyncio.run(scenario())
 
