@@ -38,6 +38,7 @@ class SimTrainer:
         step: committed steps; the whole content of its model.
         steps: of the whole run.
         room: the gloo world that it is in; None when in none.
+        loaded: whether it has reported to be ready.
         frozen: stopped (SIGSTOP): takes no order, answers nothing, computes nothing.
     """
 
@@ -53,7 +54,7 @@ class SimTrainer:
         self._highest: Generation | None = None
         self._rooms = rooms
         self._time = time
-        self._loaded = False
+        self.loaded = False
         self._finished = False
         self._waiting: list[Callable[[], None]] = []
         self._told_at = -1.0
@@ -89,7 +90,7 @@ class SimTrainer:
             what()
 
     def _load(self) -> None:
-        self._loaded = True
+        self.loaded = True
         ready = TrainerReady(self.run_id, Capacity(0.01, 0.001), "same", self.step, self.step, self.steps, 10)
         self._report(ready)
 
@@ -120,7 +121,7 @@ class SimTrainer:
         plan = order.plan
         if self._highest is not None and plan.generation <= self._highest:
             return
-        if not self._loaded:
+        if not self.loaded:
             self._time.fail(f"{self.node.name} was given a world before it was ready")
         self._highest, self.plan = plan.generation, plan
         self._leave()
@@ -188,7 +189,7 @@ class SimTrainer:
             room.left(self)
 
     def _phase(self) -> Phase:
-        if not self._loaded:
+        if not self.loaded:
             return Phase.LOADING
         if self._finished:
             return Phase.HOLDING
