@@ -102,7 +102,10 @@ def check_mean(job: LoadedJob) -> None:
     mean of mean(A) and mean(B); there are none for a loss that compares the samples with one another.
     """
     groups = [part for part in _thirds(_probe(job, PROBE)) if part]
-    if len(groups) < 3:
+    couples = any(
+        isinstance(module, _BatchNorm) and module.running_mean is None for module in job.model.modules()
+    )
+    if len(groups) < 3 or couples:  # batch statistics in evaluation too: nothing would add up
         return
     kept = modes(job.model)
     try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -89,8 +90,8 @@ class Computer:
         if order is None:
             order = sampler.order(self.job.spec.seed, position.epoch, self.timeline.samples)
             self._orders = {position.epoch: order}
-        found: list[int] = order[position.start + piece.start : position.start + piece.stop].tolist()
-        return found
+        # An array serves as a sequence of numbers, and becomes a tensor without a copy.
+        return cast(Sequence[int], order[position.start + piece.start : position.start + piece.stop])
 
     def compute(
         self,
@@ -108,7 +109,7 @@ class Computer:
         user's code as they are.
         """
         parameters = self.layout.parameters
-        clear(self.job.model.parameters())
+        clear(parameters)
         sums = Sums(used=[False] * len(parameters))
         pieces = self.pieces(position.samples, units)
         rows = self.norms.rows(self.units(position.samples) if self.norms else 0)

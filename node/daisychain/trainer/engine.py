@@ -127,7 +127,7 @@ class Engine:
                 return self._reduce(exchange, position, shares)
         finally:
             self.computer.on_ready = None
-            clear(self.job.model.parameters())
+            clear(self.computer.layout.parameters)
 
     def _reduce(self, exchange: Exchange, position: StepPosition, shares: tuple[int, ...]) -> Reduced:
         computer, layout = self.computer, self.computer.layout
@@ -201,13 +201,15 @@ class Engine:
         return self._spare.pop(integers, None) or Flats(self.computer.layout, integers)
 
     def _sum_tail(self, exchange: Exchange, computed: Computed) -> Tail:
-        vector = computed.sums.pack()
+        if exchange.size == 1:
+            return Tail.of(computed.sums.numbers())
+        vector = torch.tensor(computed.sums.numbers(), dtype=torch.int64)
         pending = [exchange.sum(vector)]
         if computed.rows.numel():
             pending.append(exchange.sum(computed.rows))
         for each in pending:
             each.wait()
-        return Tail.unpack(vector)
+        return Tail.of(vector.tolist())
 
     def _refuse_not_finite(self, position: StepPosition, tail: Tail) -> None:
         where = job_file(self.job)
@@ -245,18 +247,16 @@ class Engine:
         factor = reduced.position.samples / tail.weight
         if factor != 1.0 and present:
             torch._foreach_mul_(present, factor)
-        try:
-            clear(self.job.model.parameters())
-            for parameter, gradient in zip(parameters, reduced.gradients, strict=True):
-                parameter.grad = None if gradient is None else gradient.to(parameter.device)
-            with user_code(self.job, f"in the optimizer's step {reduced.position.step}"):
-                if self.job.spec.clip_grad_norm is not None:
-                    torch.nn.utils.clip_grad_norm_(parameters, self.job.spec.clip_grad_norm)
-                self.job.optimizer.step()
-                if self.job.schedule is not None:
-                    self.job.schedule.step()
-        finally:
-            clear(parameters)
+        # The gradients stay until the next step clears them: freed here, the allocator would give their
+        # memory back to the system at once, only to be asked for it again.
+        for parameter, gradient in zip(parameters, reduced.gradients, strict=True):
+            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+        with user_code(self.job, f"in the optimizer's step {reduced.position.step}"):
+            if self.job.spec.clip_grad_norm is not None:
+                torch.nn.utils.clip_grad_norm_(parameters, self.job.spec.clip_grad_norm)
+            self.job.optimizer.step()
+            if self.job.schedule is not None:
+                self.job.schedule.step()
         self.computer.norms.fold(reduced.rows)
         if reduced.exponents is not None:
             self._exponents = reduced.exponents

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
+import numpy as np
 import torch
 
 from daisychain.errors import JobError
@@ -79,7 +82,7 @@ class Evaluator:
         loss, weight, samples = ExactSum(), ExactSum(), 0
         sums = {name: (ExactSum(), ExactSum()) for name in names}
         for piece in self._computer.pieces(len(validation), units):
-            batch = validation.batch(range(piece.start, piece.stop), 0)
+            batch = validation.batch(cast(Sequence[int], np.arange(piece.start, piece.stop)), 0)
             part = job.loss(job.model, batch)
             loss.add(part.sum.item())
             weight.add(float(part.weight))

@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 _SHIFT = 40
 _MASK = (1 << _SHIFT) - 1
 _FRACTION = 2 * _SHIFT
@@ -68,20 +66,17 @@ class Sums:
     out_of_range: bool = False
     not_finite: bool = False
 
-    def pack(self) -> torch.Tensor:
-        """Return the int64 vector that the ranks sum."""
+    def numbers(self) -> list[int]:
+        """Return the int64s that the ranks sum."""
         broken = self.not_finite or not (self.weight.finite and self.loss.finite)
-        return torch.tensor(
-            [
-                *self.weight.limbs(),
-                *self.loss.limbs(),
-                self.samples,
-                int(broken),
-                int(self.out_of_range),
-                *map(int, self.used),
-            ],
-            dtype=torch.int64,
-        )
+        return [
+            *self.weight.limbs(),
+            *self.loss.limbs(),
+            self.samples,
+            int(broken),
+            int(self.out_of_range),
+            *map(int, self.used),
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +94,8 @@ class Tail:
     used: tuple[bool, ...]
 
     @classmethod
-    def unpack(cls, vector: torch.Tensor) -> Tail:
-        """Return what the summed ``vector`` of `Sums.pack` says."""
-        numbers = vector.tolist()
+    def of(cls, numbers: Sequence[int]) -> Tail:
+        """Return what the sums of every rank's `Sums.numbers` say."""
         return cls(
             weight=value_of(numbers[:3]),
             loss=value_of(numbers[3:6]),

@@ -1,0 +1,216 @@
+"""Measured speeds, and the shares that follow them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daisychain.core.shares import Capacity, split
+from daisychain.trainer import capacity, threads
+from daisychain.trainer.capacity import Speeds, line, measure, rounding_digest
+from daisychain.trainer.engine import Engine
+from support.engine_jobs import Cnn, Noisy, Recipe, adam, identical, state_of
+
+UNITS = 120
+
+
+class Clock:
+    """Time that passes only when somebody computes."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def priced(engine: Engine, clock: Clock, price: Callable[[int], float]) -> Engine:
+    """Return the engine, its every computation taking ``price(units)`` seconds of ``clock``."""
+    compute = engine.computer.compute
+
+    def timed(position: object, units: range) -> object:
+        clock.now += price(len(units))
+        return compute(position, units)  # type: ignore[arg-type]
+
+    engine.computer.compute = timed  # type: ignore[assignment,method-assign]
+    return engine
+
+
+def test_a_capacity_is_the_line_through_what_was_measured() -> None:
+    clock = Clock()
+    engine = priced(Recipe(batch=64).engine(), clock, lambda units: 0.004 + 0.0005 * units)
+    found = measure(engine, 1.0, clock)
+    assert found.fixed_s == pytest.approx(0.004, rel=1e-6)
+    assert found.per_unit_s == pytest.approx(0.0005, rel=1e-6)
+    assert clock.now - 100.0 < 1.5
+
+
+def test_a_slow_moment_and_a_slow_start_change_nothing() -> None:
+    clock, calls = Clock(), [0]
+
+    def price(units: int) -> float:
+        calls[0] += 1
+        first_or_hiccup = calls[0] == 1 or calls[0] % 7 == 0
+        return (0.004 + 0.0005 * units) * (10.0 if first_or_hiccup else 1.0)
+
+    found = measure(priced(Recipe(batch=64).engine(), clock, price), 1.0, clock)
+    assert found.step_s(64) == pytest.approx(0.036, rel=0.01)
+
+
+def test_a_machine_slower_than_the_budget_is_measured_all_the_same() -> None:
+    clock = Clock()
+    found = measure(priced(Recipe(batch=64).engine(), clock, lambda units: 2.0 * units), 1.0, clock)
+    assert found.per_unit_s == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("reproducible", [False, True])
+def test_measuring_leaves_no_trace(reproducible: bool) -> None:
+    engine = Recipe(Noisy, adam, granules=True, reproducible=reproducible).engine()
+    before, generator = state_of(engine.job), torch.get_rng_state()
+    found = measure(engine, 0.01)
+    digest = rounding_digest(engine)
+    assert found.per_unit_s > 0
+    assert identical(before, state_of(engine.job))
+    assert torch.equal(generator, torch.get_rng_state())
+    assert all(parameter.grad is None for parameter in engine.job.model.parameters())
+    assert digest == rounding_digest(Recipe(Noisy, adam, granules=True, reproducible=reproducible).engine())
+
+
+def test_another_gradient_has_another_digest() -> None:
+    assert rounding_digest(Recipe(Cnn).engine()) != rounding_digest(Recipe(Cnn, granules=True).engine())
+
+
+@given(
+    small_s=st.floats(1e-6, 10), large_s=st.floats(1e-6, 10), small=st.integers(1, 9), more=st.integers(0, 90)
+)
+def test_noise_never_makes_a_capacity_absurd(small_s: float, large_s: float, small: int, more: int) -> None:
+    found = line(small, small_s, small + more, large_s)
+    assert found.fixed_s >= 0 and found.per_unit_s > 0
+    assert found.step_s(small + more) == pytest.approx(large_s, rel=1e-6)
+
+
+# --- shares that follow ----------------------------------------------------------------------------------
+
+
+def drive(
+    speeds: Speeds, steps: int, took_s: Callable[[int, int, int], float], units: int = UNITS
+) -> list[tuple[int, ...]]:
+    """Run ``steps``, rank r taking ``took_s(step, r, its units)``; return the shares of each."""
+    found = []
+    for step in range(steps):
+        shares = speeds.shares(units)
+        found.append(shares)
+        speeds.observe(shares, [took_s(step, rank, own) for rank, own in enumerate(shares)])
+    return found
+
+
+def even(size: int) -> Speeds:
+    return Speeds([Capacity(0.001, 0.001)] * size)
+
+
+def test_one_rank_takes_all() -> None:
+    speeds = even(1)
+    assert drive(speeds, 3, lambda step, rank, units: 0.1) == [(UNITS,)] * 3
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+def test_a_halved_speed_is_followed_within_ten_steps(size: int) -> None:
+    def took_s(step: int, rank: int, units: int) -> float:
+        return (0.001 + 0.001 * units) * (2.0 if rank == 1 and step >= 20 else 1.0)
+
+    history = drive(even(size), 40, took_s)
+    assert history[19] == split([Capacity(0.001, 0.001)] * size, UNITS)
+    slowed = [Capacity(0.001, 0.001) if rank != 1 else Capacity(0.002, 0.002) for rank in range(size)]
+    best_s = max(each.step_s(own) for each, own in zip(slowed, split(slowed, UNITS), strict=True))
+    for shares in history[30:]:
+        assert max(each.step_s(own) for each, own in zip(slowed, shares, strict=True)) <= 1.04 * best_s
+
+
+def test_a_single_slow_step_changes_nothing() -> None:
+    history = drive(even(3), 30, lambda step, rank, units: (0.001 + 0.001 * units) * (9 if step == 11 else 1))
+    assert len(set(history)) == 1
+    history = drive(
+        even(3), 30, lambda step, rank, units: (0.001 + 0.001 * units) * (9 if (step, rank) == (11, 2) else 1)
+    )
+    assert len(set(history)) == 1
+
+
+def test_small_differences_do_not_make_shares_flap() -> None:
+    noise = random.Random(4)
+    history = drive(
+        even(3), 300, lambda step, rank, units: (0.001 + 0.001 * units) * noise.uniform(0.99, 1.01)
+    )
+    assert len(set(history)) == 1
+
+
+def test_a_whole_chain_that_slows_down_keeps_its_shares() -> None:
+    history = drive(even(3), 40, lambda step, rank, units: (0.001 + 0.001 * units) * (3 if step > 9 else 1))
+    assert len(set(history)) == 1
+
+
+def test_a_node_left_out_for_being_slow_is_tried_again() -> None:
+    def took_s(step: int, rank: int, units: int) -> float:
+        slow = 500.0 if rank == 1 and 5 <= step < 15 else 1.0
+        return (0.001 + 0.001 * units) * slow
+
+    history = drive(even(2), 600, took_s)
+    assert any(shares[1] == 0 for shares in history)
+    assert history[-1][1] > UNITS * 0.4
+
+
+@given(
+    seed=st.integers(0, 1 << 20),
+    size=st.integers(1, 6),
+    units=st.lists(st.integers(1, 64), min_size=1, max_size=30),
+)
+def test_every_rank_computes_the_same_shares_and_all_units_are_given(
+    seed: int, size: int, units: Sequence[int]
+) -> None:
+    source = random.Random(seed)
+    capacities = [Capacity(source.uniform(0, 0.1), source.uniform(1e-4, 0.1)) for _ in range(size)]
+    here, there = Speeds(capacities), Speeds(capacities)
+    for own in units:
+        shares = here.shares(own)
+        assert shares == there.shares(own)
+        assert sum(shares) == own and min(shares) >= 0
+        seconds = [source.uniform(0, 1) for _ in range(size)]
+        here.observe(shares, seconds)
+        there.observe(shares, seconds)
+    assert here.capacities() == there.capacities()
+    assert capacity.WINDOW >= 3
+
+
+# --- processors ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("max 100000", None), ("50000 100000", 0.5), ("150000 100000", 1.5), ("rubbish", None)],
+)
+def test_the_quota_of_cgroup_v2(tmp_path: Path, text: str, expected: float | None) -> None:
+    (tmp_path / "cpu.max").write_text(text)
+    assert threads.quota(tmp_path) == expected
+    assert threads.processors(tmp_path) >= 1
+    if expected == 0.5:
+        assert threads.processors(tmp_path) == 1
+
+
+def test_the_quota_of_cgroup_v1(tmp_path: Path) -> None:
+    assert threads.quota(tmp_path) is None
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("25000\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert threads.quota(tmp_path) == 0.25
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
+    assert threads.quota(tmp_path) is None
+
+
+def test_reproducible_jobs_use_one_thread_unless_they_say_otherwise() -> None:
+    spec = Recipe(reproducible=True).job().spec
+    assert threads.intra_op_threads(spec) == 1
