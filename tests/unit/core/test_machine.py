@@ -1,0 +1,320 @@
+"""One node, event by event."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from daisychain.core.effects import (
+    CloseLink,
+    Dial,
+    Effect,
+    Leave,
+    Note,
+    PersistIncarnation,
+    PersistTerm,
+    RecordJob,
+    Send,
+    StartTrainer,
+    StopTrainer,
+    Tell,
+)
+from daisychain.core.events import (
+    CancelAsked,
+    CandidateSeen,
+    DialFailed,
+    InboundLost,
+    JobsScanned,
+    LeaveAsked,
+    LinkDown,
+    LinkUp,
+    SubmitAsked,
+    TimerFired,
+    TrainerExited,
+)
+from daisychain.core.ids import Address, ClusterId, RunId, Term
+from daisychain.core.jobs import JobState
+from daisychain.core.messages import CancelRun, Goodbye, Heartbeat, HeartbeatAck, OfferBlob, PlanWorld
+from daisychain.core.node import NodeStatus, TrainerState
+from daisychain.core.orders import FormWorld, LeaveWorld
+from daisychain.core.reports import LocalBlob, Progress, RunFailed, RunFinished, WorldFormed
+from unit.core.chains import CARD, READY, RUN, SETTINGS, Bench, generation, info, node_id, of, plan, status
+
+LEADER = Term(4, node_id(2))
+
+
+def told(effects: list[Effect]) -> list[NodeStatus]:
+    """Return the statuses that were sent, in order."""
+    sent = [effect.message for effect in of(Send, effects) if isinstance(effect, Send)]
+    return [message.status for message in sent if isinstance(message, Heartbeat)]
+
+
+def follower() -> Bench:
+    """Return node 1, which follows node 2 and has the job."""
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.link(2)
+    bench.beat(2, replace(status(LEADER, (1, 2), leading=True), current=RUN))
+    return bench
+
+
+def test_its_incarnation_is_on_disk_before_anything_else() -> None:
+    assert Bench().do(TimerFired())[0] == PersistIncarnation(1)
+
+
+def test_a_term_is_persisted_before_it_is_told() -> None:
+    bench = Bench()
+    bench.link(2)
+    effects = bench.keep(2, status(reachable=(1, 2)), SETTINGS.settle_s + 0.1)
+    kinds = [type(effect) for effect in effects]
+    first = next(
+        index
+        for index, effect in enumerate(effects)
+        if isinstance(effect, Send)
+        and isinstance(effect.message, Heartbeat)
+        and effect.message.status.leading
+    )
+    assert kinds.index(PersistTerm) < first
+
+
+def test_a_lone_node_loads_and_trains_its_job_to_the_end() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    effects = bench.wait(SETTINGS.settle_s)
+    assert [e.card.run_id for e in of(StartTrainer, effects) if isinstance(e, StartTrainer)] == [RUN]
+    effects = bench.ready()
+    worlds = [e.order.plan for e in effects if isinstance(e, Tell) and isinstance(e.order, FormWorld)]
+    assert [world.world_size for world in worlds] == [1]
+    bench.report(LocalBlob(worlds[0].generation, 0, b"x"))
+    bench.report(WorldFormed(worlds[0].generation, 0, 0, False, 0.1))
+    assert bench.machine.view(bench.now).trainer.state is TrainerState.TRAINING
+    effects = bench.report(RunFinished(RUN, 110, 100))
+    effects += bench.wait(0.1)
+    assert [e.card.state for e in of(RecordJob, effects) if isinstance(e, RecordJob)] == [JobState.FINISHED]
+    assert of(StopTrainer, effects) != []
+    bench.do(TrainerExited(RUN, "exit code 0"))
+    assert of(StartTrainer, bench.wait(30.0)) == []
+    assert bench.machine.view(bench.now).jobs[0].step == 100
+
+
+def test_an_idle_chain_of_one_wakes_a_few_times_a_second_only() -> None:
+    bench, calls = Bench(), 0
+    bench.wait(5.0)
+    while bench.now < 15.0:
+        deadline = bench.machine.next_deadline()
+        assert deadline is not None
+        bench.now = deadline
+        bench.do(TimerFired())
+        calls += 1
+    assert calls <= 10 / SETTINGS.heartbeat_s + 2
+
+
+def test_a_candidate_is_dialled_and_admitted_and_told_our_status() -> None:
+    bench = Bench()
+    assert bench.do(CandidateSeen("mdns", info(2).address))[-1] == Dial(info(2).address)
+    effects = bench.link(2)
+    assert len(told(effects)) == 1
+    effects = bench.beat(2, status(reachable=(1, 2)))
+    assert Send(node_id(2), HeartbeatAck(1)) in effects
+    assert told(effects)[0].reachable == (node_id(1), node_id(2))
+
+
+def test_a_neighbour_of_another_cluster_is_named_and_never_dialled() -> None:
+    bench = Bench()
+    address = Address("10.0.0.77", 7000)
+    effects = bench.do(CandidateSeen("mdns", address, cluster_id=ClusterId("f" * 16)))
+    assert of(Dial, effects) == []
+    (stranger,) = bench.machine.view(0.0).strangers
+    assert stranger.address == address
+    assert "daisychain key" in stranger.reason
+
+
+def test_a_clone_of_this_node_is_refused() -> None:
+    bench = Bench()
+    clone = replace(info(1), machine_id="another", address=Address("10.0.0.66", 7000))
+    effects = bench.do(LinkUp(clone, clone.address, "10.0.0.1"))
+    assert [e for e in of(CloseLink, effects) if isinstance(e, CloseLink) and "cloned" in e.reason]
+    assert [e for e in of(Note, effects) if isinstance(e, Note) and "cloned" in e.text]
+    assert bench.machine.view(0.0).peers == ()
+
+
+def test_a_reset_and_a_refusal_mean_death_at_once() -> None:
+    bench = follower()
+    effects = bench.do(LinkDown(node_id(2), True, "reset"))
+    assert of(Dial, effects) == [Dial(info(2).address)]
+    assert bench.machine.view(bench.now).peers[0].health == "suspect"
+    effects = bench.do(DialFailed(info(2).address, refused=True, reason="refused"))
+    assert bench.machine.view(bench.now).peers[0].health == "dead"
+    assert of(PersistTerm, effects) == [PersistTerm(Term(5, node_id(1)))]
+    assert bench.machine.view(bench.now).coordinator == node_id(1)
+
+
+def test_a_reset_alone_is_mended_by_the_next_dial() -> None:
+    bench = follower()
+    bench.do(LinkDown(node_id(2), True, "reset"))
+    bench.link(2)
+    view = bench.machine.view(bench.now)
+    assert (view.peers[0].health, view.coordinator) == ("alive", node_id(2))
+
+
+def test_a_lost_inbound_link_is_probed_at_once() -> None:
+    bench = follower()
+    effects = bench.do(InboundLost(node_id(2), True))
+    assert len(told(effects)) == 1
+    bench.hear(2, HeartbeatAck(1))
+    assert bench.machine.view(bench.now).peers[0].health == "alive"
+
+
+def test_a_goodbye_counts_at_once_but_not_from_an_earlier_life() -> None:
+    bench = follower()
+    bench.link(2, incarnation=2)
+    bench.hear(2, Goodbye(1, "late"))
+    assert bench.machine.view(bench.now).peers[0].health == "alive"
+    effects = bench.hear(2, Goodbye(2, "asked to"))
+    assert bench.machine.view(bench.now).peers[0].health == "left"
+    assert of(CloseLink, effects) != []
+
+
+def test_a_plan_is_obeyed_only_from_the_coordinator_of_the_highest_term() -> None:
+    bench = follower()
+    bench.ready()
+    good = plan(1, (2, 1), LEADER)
+    for sender, message in [
+        (3, PlanWorld(good)),
+        (2, PlanWorld(plan(1, (2, 1), Term(3, node_id(2))))),
+        (2, PlanWorld(plan(1, (2, 3), LEADER))),
+    ]:
+        bench.link(3)
+        assert of(Tell, bench.hear(sender, message)) == []
+    effects = bench.hear(2, PlanWorld(good))
+    assert of(Tell, effects) == [Tell(RUN, FormWorld(good, SETTINGS.formation_s))]
+
+
+def test_a_plan_may_be_the_first_word_of_a_higher_term() -> None:
+    bench = follower()
+    bench.ready()
+    bench.link(3)
+    later = Term(5, node_id(3))
+    effects = bench.hear(3, PlanWorld(plan(1, (3, 1), later)))
+    assert effects[0] == PersistTerm(later)
+    assert of(Tell, effects) != []
+
+
+def test_a_members_blob_goes_to_the_coordinator_until_it_is_answered() -> None:
+    bench = follower()
+    bench.ready()
+    bench.hear(2, PlanWorld(plan(1, (2, 1), LEADER)))
+    offer = Send(node_id(2), OfferBlob(generation(1, LEADER), 1, b"me"))
+    assert offer in bench.report(LocalBlob(generation(1, LEADER), 1, b"me"))
+    assert offer in bench.wait(SETTINGS.heartbeat_s + 0.01)
+
+
+def test_a_slow_peer_that_commits_steps_with_us_is_not_declared_dead() -> None:
+    bench = follower()
+    bench.ready()
+    bench.hear(2, PlanWorld(plan(1, (2, 1), LEADER)))
+    current = generation(1, LEADER)
+    bench.report(LocalBlob(current, 1, b"me"))
+    bench.report(WorldFormed(current, 0, 0, False, 0.1))
+    for step in range(1, 40):
+        bench.wait(0.2)
+        bench.pong()
+        bench.report(Progress(current, step, step, 100, 0, 0.5, 32, 0.2, (16, 16), 160.0))
+    assert bench.machine.view(bench.now).peers[0].health == "alive"
+
+
+def test_a_woken_leader_steps_down_and_claims_nothing_before_it_has_listened() -> None:
+    bench = Bench()
+    bench.link(2)
+    bench.keep(2, status(reachable=(1, 2)), 2.1)
+    assert bench.machine.view(bench.now).coordinator == node_id(1)
+    bench.now += 60.0
+    effects = bench.do(TimerFired())
+    assert [one.leading for one in told(effects)] == [False]
+    assert bench.machine.view(bench.now).peers[0].health != "dead"
+    assert of(PersistTerm, bench.wait(1.0)) == []
+    bench.beat(2, status(Term(2, node_id(2)), (1, 2), leading=True))
+    assert bench.machine.view(bench.now).coordinator == node_id(2)
+
+
+def test_a_failed_job_fails_everywhere_with_the_node_and_the_line() -> None:
+    bench = follower()
+    bench.ready()
+    effects = bench.report(RunFailed(RUN, "model.py:12", "division by zero", "Mend the line."))
+    (card,) = told(effects)[0].jobs
+    assert card.state is JobState.FAILED
+    assert card.reason == "on n1: model.py:12: division by zero. Mend the line."
+    assert of(RecordJob, effects) == [RecordJob(card)]
+    assert of(StopTrainer, effects) != []
+
+
+def test_a_job_that_failed_elsewhere_ends_here() -> None:
+    bench = follower()
+    bench.ready()
+    failed = replace(CARD, state=JobState.FAILED, reason="on n2: no")
+    effects = bench.beat(2, replace(status(LEADER, (1, 2), leading=True), jobs=(failed,)))
+    assert of(StopTrainer, effects) != []
+    assert bench.machine.view(bench.now).jobs[0].reason == "on n2: no"
+
+
+def test_a_cancel_is_told_to_all_and_ends_the_trainer() -> None:
+    bench = follower()
+    bench.ready()
+    effects = bench.do(CancelAsked(RUN))
+    assert Send(node_id(2), CancelRun(RUN)) in effects
+    assert of(StopTrainer, effects) != []
+    other = follower()
+    other.ready()
+    assert of(StopTrainer, other.hear(2, CancelRun(RUN))) != []
+
+
+def test_a_submitted_run_of_a_folder_that_is_here_is_trained() -> None:
+    bench = Bench(ledger=(replace(CARD, state=JobState.FINISHED),))
+    bench.do(JobsScanned((CARD,)))
+    assert of(StartTrainer, bench.wait(5.0)) == []
+    bench.do(SubmitAsked(replace(CARD, run_id=RunId("aaaa-2"))))
+    started = of(StartTrainer, bench.wait(1.0))
+    assert started == []  # decided at once, with the event itself
+    assert bench.machine.view(bench.now).trainer.run_id == "aaaa-2"
+
+
+def test_a_leave_lets_nobody_wait() -> None:
+    bench = follower()
+    bench.ready()
+    bench.hear(2, PlanWorld(plan(1, (2, 1), LEADER)))
+    effects = bench.do(LeaveAsked("SIGTERM"))
+    assert effects == [
+        Tell(RUN, LeaveWorld(generation(1, LEADER), "SIGTERM")),
+        Send(node_id(2), Goodbye(1, "SIGTERM")),
+        StopTrainer(RUN, "SIGTERM"),
+        Leave("SIGTERM"),
+    ]
+    assert bench.machine.next_deadline() is None
+    assert bench.do(TimerFired()) == []
+
+
+def test_a_changed_trainer_is_told_at_once_and_plain_progress_is_not() -> None:
+    bench = follower()
+    assert told(bench.ready())[0].trainer.state is TrainerState.READY
+    bench.hear(2, PlanWorld(plan(1, (2, 1), LEADER)))
+    current = generation(1, LEADER)
+    assert told(bench.report(WorldFormed(current, 0, 0, False, 0.1)))[0].trainer.generation == current
+    progress = Progress(current, 1, 1, 100, 0, 0.5, 32, 0.2, (16, 16), 160.0)
+    assert told(bench.report(progress)) == []
+    assert told(bench.wait(SETTINGS.heartbeat_s))[-1].trainer.step == 1
+
+
+def test_a_coordinator_plans_with_those_that_are_ready_and_names_the_others() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    for number in (2, 3):
+        bench.link(number)
+    ready = status(reachable=(1, 2, 3), trainer=READY)
+    for _ in range(12):
+        bench.beat(2, ready)
+        bench.beat(3, replace(status(reachable=(1, 2, 3)), standby="this node has no folder jobs/digits"))
+        bench.wait(0.2)
+    effects = bench.ready()
+    (sent,) = [e for e in of(Send, effects) if isinstance(e, Send) and isinstance(e.message, PlanWorld)]
+    assert sent.node_id == node_id(2)
+    views = {peer.info.name: peer.standby for peer in bench.machine.view(bench.now).peers}
+    assert views["n3"] == "this node has no folder jobs/digits"

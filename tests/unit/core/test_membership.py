@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from daisychain.core.membership import Health, Membership
+from unit.core.chains import SETTINGS, info, node_id, status
+
+OTHER = node_id(2)
+
+
+def chain(now: float = 0.0) -> Membership:
+    members = Membership(info(1), SETTINGS)
+    members.link_up(info(2), info(2).address, now)
+    return members
+
+
+def health(members: Membership) -> Health:
+    peer = members.get(OTHER)
+    assert peer is not None
+    return peer.health
+
+
+def beats(members: Membership, start: float, count: int, every_s: float) -> float:
+    now = start
+    for _ in range(count):
+        now += every_s
+        assert members.silent(now) == []
+        members.heard(OTHER, now)
+    return now
+
+
+def test_a_quiet_link_that_falls_silent_means_death_after_the_floor() -> None:
+    members = chain()
+    now = beats(members, 0.0, 50, 0.3)
+    assert members.silent(now + 0.5) == []
+    assert health(members) is Health.ALIVE
+    assert members.silent(now + 1.0) == []
+    assert health(members) is Health.SUSPECT
+    assert [peer.info.node_id for peer in members.silent(now + SETTINGS.silence_floor_s)] == [OTHER]
+
+
+def test_a_jittery_link_is_given_more_time_but_never_more_than_the_ceiling() -> None:
+    members = chain()
+    now = 0.0
+    for round_ in range(60):
+        now += 0.1 if round_ % 2 else 1.4
+        members.heard(OTHER, now)
+    assert members.silent(now + 2.5) == []
+    assert members.silent(now + SETTINGS.silence_ceiling_s) != []
+
+
+def test_a_suspect_that_is_heard_is_alive_again() -> None:
+    members = chain()
+    members.silent(1.0)
+    assert health(members) is Health.SUSPECT
+    members.heard(OTHER, 1.1)
+    assert health(members) is Health.ALIVE
+
+
+def test_a_fallen_link_makes_a_suspect_until_it_is_linked_again() -> None:
+    members = chain()
+    members.link_down(OTHER, 1.0)
+    members.heard(OTHER, 1.1)
+    assert health(members) is Health.SUSPECT
+    members.link_up(info(2), info(2).address, 1.2)
+    assert health(members) is Health.ALIVE
+
+
+def test_a_peer_that_is_heard_but_cannot_be_reached_is_dead_in_the_end() -> None:
+    members = chain()
+    members.link_down(OTHER, 0.0)
+    now = beats(members, 0.0, 4, 0.3)
+    assert members.silent(now + 0.4) != []
+
+
+def test_a_committed_step_is_proof_of_life() -> None:
+    members = chain()
+    beats(members, 0.0, 10, 0.3)
+    for tenth in range(30, 100):
+        members.prove([OTHER, node_id(7)], tenth / 10)
+        assert members.silent(tenth / 10 + 0.05) == []
+    assert members.unanswered(10.0) == []
+
+
+def test_the_dead_are_not_raised_by_hearsay_but_by_a_link() -> None:
+    members = chain()
+    members.bury(OTHER, Health.DEAD)
+    members.prove([OTHER], 1.0)
+    members.heard(OTHER, 1.0)
+    assert health(members) is Health.DEAD
+    assert members.link_up(info(2), info(2).address, 1.1)
+    assert health(members) is Health.ALIVE
+
+
+def test_who_has_left_comes_back_only_with_a_later_life() -> None:
+    members = chain()
+    members.bury(OTHER, Health.LEFT)
+    assert members.heard(OTHER, 1.0) is None
+    assert "earlier life" in members.objection(info(2))
+    assert members.objection(info(2, incarnation=2)) == ""
+    assert members.link_up(info(2, incarnation=2), info(2).address, 2.0)
+    assert health(members) is Health.ALIVE
+
+
+def test_earlier_lives_and_older_statuses_are_ignored() -> None:
+    members = Membership(info(1), SETTINGS)
+    members.link_up(info(2, incarnation=5), info(2).address, 0.0)
+    assert "earlier life" in members.objection(info(2, incarnation=4))
+    peer = members.get(OTHER)
+    assert peer is not None
+    assert not members.told(peer, 1, status())
+    assert members.told(peer, 7, replace(status(), incarnation=5))
+    assert not members.told(peer, 6, replace(status(), incarnation=5))
+
+
+def test_only_who_is_heard_and_linked_is_reachable() -> None:
+    members = chain()
+    assert members.reachable() == (node_id(1),)
+    peer = members.get(OTHER)
+    assert peer is not None
+    members.told(peer, 1, status())
+    assert members.reachable() == (node_id(1), OTHER)
+    members.bury(OTHER, Health.DEAD)
+    assert members.reachable() == (node_id(1),)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_cloned_state_folder_is_refused_by_name(number: int) -> None:
+    clone = replace(info(number), machine_id="another machine", incarnation=9)
+    assert "cloned state folder" in chain().objection(clone)
+
+
+def test_a_link_that_answers_nothing_is_named() -> None:
+    members = chain()
+    beats(members, 0.0, 10, 0.3)
+    assert [peer.info.node_id for peer in members.unanswered(3.0)] == [OTHER]
+
+
+def test_after_a_sleep_everybody_gets_the_full_time() -> None:
+    members = chain()
+    beats(members, 0.0, 10, 0.3)
+    members.refresh(1000.0)
+    assert members.silent(1001.0) == []
+
+
+def test_no_more_nodes_than_the_cap_are_remembered_and_the_living_stay() -> None:
+    members = Membership(info(1), replace(SETTINGS, peers_max=3))
+    for number in range(2, 5):
+        assert members.objection(info(number)) == ""
+        members.link_up(info(number), info(number).address, float(number))
+    assert "the most that it admits" in members.objection(info(9))
+    members.bury(node_id(3), Health.DEAD)
+    assert members.objection(info(9)) == ""
+    assert members.get(node_id(3)) is None
