@@ -42,7 +42,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return values(kind.__supertype__)
     if kind in PLAIN:
         return PLAIN[kind]
-    if is_dataclass(kind):
+    if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         return st.builds(kind, **{field.name: values(hints[field.name]) for field in fields(kind)})
     if isinstance(kind, EnumType):
