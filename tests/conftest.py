@@ -8,10 +8,15 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import settings
 
 from support.waiting import until
 
 LEAK_DEADLINE_S = 5.0
+
+# How long an example takes says how busy the machine is; pytest-timeout bounds the whole test.
+settings.register_profile("daisychain", deadline=None)
+settings.load_profile("daisychain")
 
 
 def _open_files() -> set[str]:
