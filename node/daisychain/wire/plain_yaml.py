@@ -90,6 +90,7 @@ def _pairs(mapping: MappingNode) -> dict[str, tuple[Node, int]]:
     for key, value in mapping.value:
         if not isinstance(key, ScalarNode):
             raise PlainYamlError("a key must be one word", _line(key))
+        _refuse_surrogates(key)
         if key.value in pairs:
             raise PlainYamlError(f"the key {key.value!r} is given twice", _line(key))
         pairs[key.value] = (value, _line(key))
@@ -106,9 +107,16 @@ def _plain(node: Node, depth: int) -> Plain:
         case SequenceNode(tag="tag:yaml.org,2002:seq"):
             return [_plain(item, depth + 1) for item in node.value]
         case ScalarNode(tag="tag:yaml.org,2002:str"):
+            _refuse_surrogates(node)
             return node.value if node.style is not None else _scalar(node.value)
         case _:
             raise PlainYamlError(f"tags ({node.tag}) are not allowed", _line(node))
+
+
+def _refuse_surrogates(node: ScalarNode) -> None:
+    """Refuse half characters (the escape "\\ud800"): such text cannot be written to a file or sent."""
+    if any("\ud800" <= character <= "\udfff" for character in node.value):
+        raise PlainYamlError("an escape in a quoted text names half a character", _line(node))
 
 
 def _scalar(text: str) -> Plain:
