@@ -193,7 +193,7 @@ class SimNode:
                 return
             self._spins = self._spins + 1 if self._spun_at == self._time.now else 0
             self._spun_at = self._time.now
-            if self._spins > 20:
+            if self._spins > 8:
                 self._time.fail(f"{self.name} spins: its deadline {due} does not move")
             self._handle(TimerFired())
 

@@ -13,7 +13,6 @@ from daisychain.core.settings import CoreSettings
 class _Strike:
     count: int
     until: float
-    active: bool = True
 
 
 class Exclusions:
@@ -30,7 +29,7 @@ class Exclusions:
             self._settings.exclusion_max_s, self._settings.exclusion_s * 2.0 ** min(strike.count, 16)
         )
         strike.count += 1
-        strike.until, strike.active = now + wait_s, True
+        strike.until = now + wait_s
 
     def forgive(self, node_ids: Iterable[NodeId]) -> None:
         """Forget the strikes of nodes that entered a world."""
@@ -39,13 +38,11 @@ class Exclusions:
 
     def now(self, now: float) -> frozenset[NodeId]:
         """Return who is left out now."""
-        for strike in self._strikes.values():
-            strike.active = now < strike.until
-        return frozenset(node_id for node_id, strike in self._strikes.items() if strike.active)
+        return frozenset(node_id for node_id, strike in self._strikes.items() if now < strike.until)
 
-    def deadline(self) -> float | None:
+    def deadline(self, now: float) -> float | None:
         """Return when the next one gets another try."""
-        return min((strike.until for strike in self._strikes.values() if strike.active), default=None)
+        return min((strike.until for strike in self._strikes.values() if now < strike.until), default=None)
 
     def clear(self) -> None:
         """Forget everything."""

@@ -66,7 +66,12 @@ class Parts:
 
     def leader(self) -> NodeId | None:
         """Return who coordinates, as far as this node hears it itself."""
-        return self.election.leader(self.voices())
+        election, node_id = self.election, self.election.term.node_id
+        if election.leading:
+            return self.info.node_id
+        peer = self.members.get(node_id)
+        status = peer.status if peer is not None and peer.present else None
+        return node_id if status is not None and status.leading and status.term == election.term else None
 
     def linked(self) -> list[NodeId]:
         """Return the peers that messages can be sent to."""
@@ -137,7 +142,7 @@ class Parts:
             self.members.deadline(),
             self.election.deadline(voices),
             self.watch.deadline(now),
-            self.rendezvous.deadline() if self.election.leading else None,
+            self.rendezvous.deadline(now) if self.election.leading else None,
             self.candidates.deadline(now, self.unwanted),
             self.pulse.deadline(),
         ]

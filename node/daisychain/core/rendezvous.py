@@ -157,7 +157,7 @@ class Rendezvous:
             return self._blobs(phase, deaf)
         return [(node_id, PlanWorld(phase.plan)) for node_id in deaf]
 
-    def deadline(self) -> float | None:
+    def deadline(self, now: float) -> float | None:
         """Return when `review` next has something to decide."""
         deadlines = [self._replan_at, self._wait_until]
         if isinstance(self.phase, Forming):
@@ -165,7 +165,7 @@ class Rendezvous:
         if isinstance(self.phase, Running):
             deadlines.append(self.phase.join_at)
         if not isinstance(self.phase, Forming):
-            deadlines.append(self._exclusions.deadline())
+            deadlines.append(self._exclusions.deadline(now))
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
     def _review_idle(self, roll: Roll, card: JobCard, now: float) -> list[Post]:
@@ -230,6 +230,7 @@ class Rendezvous:
         if lost:
             return self._replan(roll, card, lost, now)
         if any(present[m.node_id].trainer.generation != plan.generation for m in plan.members):
+            phase.join_at = None
             return self._mend(plan, present, roll, now)
         self._replan_at = None
         selection = self._select(roll, card, now)
@@ -249,6 +250,7 @@ class Rendezvous:
             m.name for m in plan.members if _broken(present[m.node_id], plan.generation, self._formed_once())
         ]
         if not broken:
+            self._replan_at = None
             return []
         if self._replan_at is None:
             wait_s = self._settings.grace_s * 2.0 ** min(self._failures, 10)

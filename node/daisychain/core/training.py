@@ -6,6 +6,7 @@ from daisychain.core.effects import Effect, Level, Note, PersistTerm, Send
 from daisychain.core.events import TrainerReported
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.messages import OfferBlob, PlanWorld
+from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
 from daisychain.core.rendezvous import Post
 from daisychain.core.reports import LocalBlob, Progress, RunFailed
@@ -94,7 +95,8 @@ def take_office(parts: Parts) -> list[Effect]:
     """This node claimed a term: it is on disk before anyone hears of it."""
     term = parts.election.term
     parts.rendezvous.reset()
-    if parts.watch.plan is not None:
+    inside = parts.watch.status.state in (TrainerState.TRAINING, TrainerState.DONE)
+    if parts.watch.plan is not None and inside:
         parts.rendezvous.adopt(parts.watch.plan)
     return [PersistTerm(term), Note(Level.INFO, f"this node coordinates, term {term}", "term")]
 

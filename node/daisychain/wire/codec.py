@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
@@ -73,7 +74,7 @@ class Codec(Generic[T]):
         return message
 
 
-def _finite(value: object, kind: str) -> None:
+def _finite(value: Any, kind: str) -> None:
     """Refuse NaN and infinities: no decision of the core is meant to meet them."""
     match value:
         case float():
@@ -82,11 +83,15 @@ def _finite(value: object, kind: str) -> None:
         case tuple():
             for item in value:
                 _finite(item, kind)
-        case _ if is_dataclass(value):
-            for field in fields(value):
-                _finite(getattr(value, field.name), kind)
         case _:
-            pass
+            for name in _field_names(type(value)):
+                _finite(getattr(value, name), kind)
+
+
+@cache
+def _field_names(kind: type[Any]) -> tuple[str, ...]:
+    """Return the names of a dataclass's fields, none for any other class (there are a few dozen in all)."""
+    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 PEER_CODEC: Codec[Message] = Codec(Message)

@@ -110,7 +110,7 @@ def test_the_first_world_waits_for_quiet_in_discovery() -> None:
     office.quiet_at = 9.0
     assert office.review() == []
     assert "2 s of quiet" in office.rendezvous.phase.waiting  # type: ignore[union-attr]
-    assert office.rendezvous.deadline() == 11.0
+    assert office.rendezvous.deadline(10.0) == 11.0
     assert office.review(1.0) != []
 
 
