@@ -130,7 +130,8 @@ class HandTrainer:
     def lines(self) -> list[dict[str, Any]]:
         """Return this node's metrics lines so far."""
         path = self.run_folder / "metrics.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
     def log(self) -> str:
         return (self.run_folder / "train.log").read_text(errors="replace")
@@ -206,6 +207,11 @@ class HandWorld:
     def progress(self, trainer: HandTrainer, generation: Generation, timeout_s: float = STEP_S) -> float:
         """Wait for a world's first committed step on ``trainer``; return when it was reported."""
         return trainer.wait(Progress, lambda each: each.generation == generation, timeout_s)[0]
+
+    def progress_of(self, trainer: HandTrainer) -> Progress:
+        """Return the newest step that ``trainer`` reported, waiting for its first."""
+        trainer.wait(Progress)
+        return trainer.found(Progress)[-1][1]
 
     def reach(self, trainer: HandTrainer, step: int, timeout_s: float = STEP_S) -> Progress:
         """Wait until ``trainer`` reports ``step`` or a later one."""

@@ -26,8 +26,18 @@ def train_plainly(
     path: Path, seed: int, batch: int, epochs: int, clip: float | None = None
 ) -> dict[str, torch.Tensor]:
     """Train the job in ``path`` in float64 on this process alone; return its parameters and buffers."""
-    user = user_file(path)
-    model = user.model().double()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _train(user_file(path), seed, batch, epochs, clip)
+    finally:
+        torch.set_default_dtype(before)
+
+
+def _train(
+    user: ModuleType, seed: int, batch: int, epochs: int, clip: float | None
+) -> dict[str, torch.Tensor]:
+    model = user.model()
     optimizer = user.optimizer(list(model.parameters()))
     schedule = user.schedule(optimizer) if hasattr(user, "schedule") else None
     data = user.dataset("train")

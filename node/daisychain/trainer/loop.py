@@ -104,6 +104,7 @@ class Trainer:
             self._finish(run)
         except WorldError as error:
             self._leave()
+            self._phases.enter(Phase.HOLDING if self._finished else Phase.IDLE)
             if self._desk.superseded:
                 log.info("world %s: %s", plan.generation, error)
                 return
