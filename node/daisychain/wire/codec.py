@@ -8,8 +8,6 @@ unknown versions, wrong types, numbers that are not finite and anything oversize
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
-from functools import cache
 from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
@@ -74,7 +72,7 @@ class Codec(Generic[T]):
         return message
 
 
-def _finite(value: Any, kind: str) -> None:
+def _finite(value: object, kind: str) -> None:
     """Refuse NaN and infinities: no decision of the core is meant to meet them."""
     match value:
         case float():
@@ -84,14 +82,8 @@ def _finite(value: Any, kind: str) -> None:
             for item in value:
                 _finite(item, kind)
         case _:
-            for name in _field_names(type(value)):
+            for name in getattr(value, "__dataclass_fields__", ()):
                 _finite(getattr(value, name), kind)
-
-
-@cache
-def _field_names(kind: type[Any]) -> tuple[str, ...]:
-    """Return the names of a dataclass's fields, none for any other class (there are a few dozen in all)."""
-    return tuple(field.name for field in fields(kind)) if is_dataclass(kind) else ()
 
 
 PEER_CODEC: Codec[Message] = Codec(Message)
