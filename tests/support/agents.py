@@ -27,14 +27,16 @@ START_S = 20.0
 LEAVE_S = 10.0
 
 SLOW_COUNTING = '''
-"""One float64 parameter a sample; each visit adds exactly 1 to it. Slow on purpose: {pause_s} s a call."""
+"""One float64 parameter a sample; each visit adds exactly 1 to it. Slow until the test is in a hurry."""
 
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
 
 SAMPLES, BATCH = 256, 32
+HURRY = Path({hurry!r})
 
 
 class Counts(nn.Module):
@@ -52,7 +54,8 @@ def dataset(split):
 
 
 def loss(model, samples):
-    time.sleep({pause_s})
+    if not HURRY.exists():
+        time.sleep(0.02)
     return -model.counts[samples].mean()
 
 
@@ -60,18 +63,7 @@ def optimizer(parameters):
     return torch.optim.SGD(parameters, lr=float(BATCH))
 '''
 
-
-def write_counting_job(
-    jobs: Path, name: str = "counting", *, epochs: int = 40, pause_s: float = 0.02
-) -> Path:
-    """Write a job whose model counts the visits of every sample: its own audit."""
-    folder = jobs / name
-    folder.mkdir(parents=True)
-    (folder / "counting.py").write_text(SLOW_COUNTING.format(pause_s=pause_s))
-    (folder / "job.yaml").write_text(
-        f"kind: python\nfile: counting.py\nglobal_batch_size: 32\nepochs: {epochs}\ndtype: float64\nseed: 3\n"
-    )
-    return folder
+STEPS_AN_EPOCH = 8
 
 
 @dataclass
@@ -158,6 +150,7 @@ class Chain:
         self.folder = folder
         self.key = folder / "cluster.key"
         ClusterKey.load_or_create(self.key)
+        self._hurry = folder / "hurry"
         self.nodes: list[Node] = []
 
     def prepare(self, name: str) -> Path:
@@ -165,6 +158,24 @@ class Chain:
         jobs = self.folder / name / "jobs"
         jobs.mkdir(parents=True, exist_ok=True)
         return jobs
+
+    def write_job(self, node: str, name: str = "counting", *, epochs: int) -> Path:
+        """Give a node a job whose model counts the visits of every sample: its own audit.
+
+        A step takes 20 ms or more until `hurry_up`, so that a test has the time it needs.
+        """
+        folder = self.prepare(node) / name
+        folder.mkdir()
+        (folder / "counting.py").write_text(SLOW_COUNTING.format(hurry=str(self._hurry)))
+        (folder / "job.yaml").write_text(
+            "kind: python\nfile: counting.py\nglobal_batch_size: 32\n"
+            f"epochs: {epochs}\ndtype: float64\nseed: 3\n"
+        )
+        return folder
+
+    def hurry_up(self) -> None:
+        """Let the counting jobs train as fast as they can."""
+        self._hurry.touch()
 
     def start(self, name: str, *flags: str, wait: bool = True) -> Node:
         """Start an agent; unless told otherwise, wait until it answers."""
@@ -188,11 +199,17 @@ class Chain:
         node = Node(name, state, jobs, process, time.monotonic(), log)
         self.nodes.append(node)
         if wait:
-            until(
-                lambda: node.status() is not None or process.poll() is not None, START_S, f"{name} is silent"
-            )
-            assert process.poll() is None, log.read_text()
+            self.await_start(node)
         return node
+
+    def await_start(self, node: Node) -> None:
+        """Wait until the agent answers."""
+        until(
+            lambda: node.status() is not None or node.process.poll() is not None,
+            START_S,
+            f"{node.name} is silent",
+        )
+        assert node.process.poll() is None, node.log.read_text()
 
     def leader(self) -> Node:
         """Return the coordinator's node."""

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import psutil
 
-from support.agents import Chain, Node, chain, is_gone, write_counting_job
+from support.agents import Chain, Node, chain, is_gone
 from support.waiting import until
 
 RSS_MAX_BYTES = 80_000_000
 LOAD_S = 60.0
 
 
-def training(agents: Chain, name: str = "alone", **job: float) -> Node:
-    write_counting_job(agents.prepare(name), epochs=1000, **job)  # type: ignore[arg-type]
+def training(agents: Chain, name: str = "alone") -> Node:
+    agents.write_job(name, epochs=1000)
     node = agents.start(name)
     until(lambda: node.step() > 0, LOAD_S, "no step was committed")
     return node
