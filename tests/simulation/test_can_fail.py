@@ -13,9 +13,10 @@ from daisychain.core.ids import RunId, Term
 from daisychain.core.jobs import JobCard
 from daisychain.core.machine import Machine
 from daisychain.core.node import NodeInfo
-from daisychain.core.rendezvous import Post, Rendezvous, Roll
+from daisychain.core.rendezvous import Rendezvous
 from daisychain.core.settings import CoreSettings
 from daisychain.core.trainer_watch import TrainerWatch
+from daisychain.core.world_phase import Post, Roll
 from simulation.faults import run_seed
 from simulation.node import MachineMaker, make_machine
 from simulation.story import Violation

@@ -91,7 +91,7 @@ class ChainRules(RuleBasedStateMachine):
 
 
 ChainRules.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=300,
     stateful_step_count=25,
     deadline=None,
     derandomize=True,

@@ -11,13 +11,14 @@ from daisychain.core.membership import Health, Membership, Peer
 from daisychain.core.node import NodeInfo, NodeStatus
 from daisychain.core.pulse import Pulse
 from daisychain.core.queue import JobQueue
-from daisychain.core.rendezvous import Idle, Rendezvous, Roll
+from daisychain.core.rendezvous import Rendezvous
 from daisychain.core.rng import Rng
 from daisychain.core.settings import CoreSettings
 from daisychain.core.snapshot import peer_views
 from daisychain.core.strangers import Strangers
 from daisychain.core.trainer_watch import TrainerWatch
 from daisychain.core.view import ChainView
+from daisychain.core.world_phase import Idle, Roll
 
 
 class Parts:

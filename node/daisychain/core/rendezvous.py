@@ -7,65 +7,27 @@ out of order changes when something is decided, never what.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from daisychain.core.compute_world import Applicant, Selection, compute_world, unfit
 from daisychain.core.exclusion import Exclusions
-from daisychain.core.ids import Generation, NodeId, RunId, Term
+from daisychain.core.ids import Generation, NodeId, RunId
 from daisychain.core.jobs import JobCard
 from daisychain.core.messages import BLOB_MAX_BYTES, OfferBlob, PlanWorld, SpreadBlobs
 from daisychain.core.node import NodeInfo, TrainerState
 from daisychain.core.rng import Rng
 from daisychain.core.settings import CoreSettings
 from daisychain.core.world import WorldPlan
-
-Post = tuple[NodeId, PlanWorld | SpreadBlobs]
-"""What the coordinator has for one member, itself included."""
-
-
-@dataclass(frozen=True, slots=True)
-class Roll:
-    """What the coordinator knows at one moment.
-
-    Attributes:
-        term: the one that it leads.
-        card: the run to be trained; None when there is none.
-        chosen_at: since when it is.
-        applicants: every living node, itself included.
-        quiet_at: when the last new node appeared.
-    """
-
-    term: Term
-    card: JobCard | None
-    chosen_at: float
-    applicants: tuple[Applicant, ...]
-    quiet_at: float
-
-
-@dataclass(slots=True)
-class Idle:
-    """No world. ``waiting`` says what for."""
-
-    waiting: str = ""
-
-
-@dataclass(slots=True)
-class Forming:
-    """A plan was handed out. ``deadline_at``: for the blobs, then for everybody to be formed."""
-
-    plan: WorldPlan
-    deadline_at: float
-    blobs: dict[NodeId, bytes] = field(default_factory=dict)
-    spread: bool = False
-
-
-@dataclass(slots=True)
-class Running:
-    """Every member reported the world formed. ``join_at``: when to take in who waits."""
-
-    plan: WorldPlan
-    join_at: float | None = None
+from daisychain.core.world_phase import (
+    Forming,
+    Idle,
+    Post,
+    Roll,
+    Running,
+    is_broken,
+    is_expected,
+    is_formed,
+)
 
 
 class Rendezvous:
@@ -194,7 +156,7 @@ class Rendezvous:
             self._wait_until = roll.quiet_at + settings.settle_s
             return f"{settings.settle_s:g} s of quiet in discovery"
         patient_until = roll.chosen_at + settings.loading_wait_s
-        loading = [a.info.name for a in roll.applicants if _expected(a, self._me, card)]
+        loading = [a.info.name for a in roll.applicants if is_expected(a, self._me, card)]
         if loading and now < patient_until:
             self._wait_until = patient_until
             return f"{', '.join(loading)} to load {card.name}"
@@ -205,7 +167,7 @@ class Rendezvous:
         lost = self._lost(plan, present)
         if lost:
             return self._replan(roll, card, f"while it formed, {lost}", now)
-        formed = [m for m in plan.members if _formed(present[m.node_id], plan.generation)]
+        formed = [m for m in plan.members if is_formed(present[m.node_id], plan.generation)]
         if phase.spread and len(formed) == plan.world_size:
             self._failures, self._replan_at = 0, None
             self._exclusions.forgive(m.node_id for m in plan.members)
@@ -247,7 +209,9 @@ class Rendezvous:
     def _mend(self, plan: WorldPlan, present: dict[NodeId, Applicant], roll: Roll, now: float) -> list[Post]:
         """Replace a world that members found broken, after a moment for evidence of who is gone."""
         broken = [
-            m.name for m in plan.members if _broken(present[m.node_id], plan.generation, self._formed_once())
+            m.name
+            for m in plan.members
+            if is_broken(present[m.node_id], plan.generation, isinstance(self.phase, Running))
         ]
         if not broken:
             self._replan_at = None
@@ -266,9 +230,6 @@ class Rendezvous:
                 others = [m.node_id for m in plan.members if m.node_id != self._me.node_id]
                 self._exclusions.add(others[self._failures % len(others)], now)
         return self._replan(roll, roll.card, self._replan_why, now)
-
-    def _formed_once(self) -> bool:
-        return isinstance(self.phase, Running)
 
     def _lost(self, plan: WorldPlan, present: dict[NodeId, Applicant]) -> str:
         """Return who of a world is gone or unfit, or cut off from another member; empty when nobody."""
@@ -310,24 +271,3 @@ class Rendezvous:
         blobs = tuple(phase.blobs[member.node_id] for member in phase.plan.members)
         message = SpreadBlobs(phase.plan.generation, blobs)
         return [(node_id, message) for node_id in node_ids]
-
-
-def _formed(applicant: Applicant, generation: Generation) -> bool:
-    trainer = applicant.trainer
-    return trainer.generation == generation and trainer.state in (TrainerState.TRAINING, TrainerState.DONE)
-
-
-def _broken(applicant: Applicant, generation: Generation, formed_once: bool) -> bool:
-    """Whether a member is out of the world: it says so, or it was in it and no longer is."""
-    trainer = applicant.trainer
-    return trainer.broken == generation or (formed_once and trainer.generation != generation)
-
-
-def _expected(applicant: Applicant, coordinator: NodeInfo, card: JobCard) -> bool:
-    """Whether a node will be ready for the run soon: it loads it, or has it and is about to."""
-    trainer = applicant.trainer
-    if not unfit(applicant, coordinator, card.run_id):
-        return False
-    if trainer.run_id == card.run_id:
-        return trainer.state is TrainerState.LOADING
-    return applicant.holds and not applicant.standby

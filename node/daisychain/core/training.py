@@ -8,9 +8,9 @@ from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.messages import OfferBlob, PlanWorld
 from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
-from daisychain.core.rendezvous import Post
 from daisychain.core.reports import LocalBlob, Progress, RunFailed
 from daisychain.core.standby import cannot_train, standing_by
+from daisychain.core.world_phase import Post
 
 
 def trainer_reported(parts: Parts, event: TrainerReported, now: float) -> list[Effect]:

@@ -8,9 +8,10 @@ from daisychain.core.compute_world import Applicant
 from daisychain.core.ids import Generation, Term
 from daisychain.core.messages import BLOB_MAX_BYTES, OfferBlob, PlanWorld, SpreadBlobs
 from daisychain.core.node import TrainerState, TrainerStatus
-from daisychain.core.rendezvous import Forming, Idle, Post, Rendezvous, Roll, Running
+from daisychain.core.rendezvous import Rendezvous
 from daisychain.core.rng import Rng
 from daisychain.core.world import WorldPlan
+from daisychain.core.world_phase import Forming, Idle, Post, Roll, Running
 from unit.core.chains import CARD, READY, SETTINGS, info, node_id
 
 TERM = Term(1, node_id(1))
