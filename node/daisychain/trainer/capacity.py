@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from daisychain.core.shares import Capacity, split
+from daisychain.trainer.compute import MICRO_BATCH
 from daisychain.trainer.engine import Engine
 from daisychain.trainer.faults import user_code
 from daisychain.trainer.gradients import clear
+from daisychain.trainer.memory import Kept, free_bytes, micro_batch
 from daisychain.trainer.randomness import restored_generators
 
 WARM_UPS = 2
@@ -52,6 +54,7 @@ def measure(
     ends_at = clock() + budget_s
     with restored_generators(), user_code(engine.job, "while its speed was measured"):
         try:
+            fit_memory(engine)
             large = 1
             took_s = min(run(large) for _ in range(WARM_UPS))
             while large < total and took_s < budget_s / 20:
@@ -68,6 +71,22 @@ def measure(
         finally:
             clear(engine.job.model.parameters())
     return line(small, statistics.median(small_s), large, statistics.median(large_s))
+
+
+def fit_memory(engine: Engine, free: int | None = None) -> None:
+    """Bound the engine's micro-batches by what one forward of two samples keeps for backward.
+
+    ``free``: bytes; None = as found. Leaves gradients; with granules nothing is bounded.
+    """
+    computer = engine.computer
+    if engine.job.needs_granules:
+        return
+    samples = min(2, engine.timeline.position(0).samples)
+    with Kept(computer.layout.parameters) as kept:
+        computer.compute(engine.timeline.position(0), range(samples))
+    device = computer.layout.parameters[0].device
+    available = free_bytes(device) if free is None else free
+    computer.largest = micro_batch(kept.bytes / samples, available, MICRO_BATCH)
 
 
 def line(small: int, small_s: float, large: int, large_s: float) -> Capacity:

@@ -13,6 +13,7 @@ from typing import cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.hooks import RemovableHandle
 
 from daisychain.trainer import granules, sampler
 from daisychain.trainer.buffers import FixedBuffers
@@ -49,8 +50,6 @@ class Computer:
         layout: the trained parameters.
         norms: the batch-norm layers.
         largest: most samples of one micro-batch, without granules.
-        on_ready: called from backward of the *last* piece with a parameter's number as soon as its gradient
-            is complete; None = nobody listens.
     """
 
     def __init__(self, job: LoadedJob, timeline: Timeline) -> None:
@@ -59,18 +58,38 @@ class Computer:
         self.layout = Layout(job.model, job_file(job))
         self.norms = Norms(job.model, job_file(job))
         self.largest = MICRO_BATCH
-        self.on_ready: Callable[[int], None] | None = None
-        self._listening = False
+        self._on_ready: Callable[[int], None] | None = None
+        self._last_piece = False
+        self._hooks: list[RemovableHandle] = []
         self._orders: dict[int, NDArray[np.int64]] = {}
         self._scale: torch.Tensor | None = None
+        self._scaled_for = 0
+        self._no_rows = self.norms.rows(0)
         self._fixed = FixedBuffers(job.model, self.norms.names(), job_file(job))
-        for index, parameter in enumerate(self.layout.parameters):
-            parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+
+    def listen(self, on_ready: Callable[[int], None] | None) -> None:
+        """Have ``on_ready`` called from backward of a share's *last* piece, as each gradient is complete.
+
+        It gets the parameter's number. None = nobody listens.
+        """
+        self._on_ready = on_ready
+        if on_ready is not None and not self._hooks:
+            self._hooks = [
+                parameter.register_post_accumulate_grad_hook(self._hook(index))  # type: ignore[no-untyped-call]
+                for index, parameter in enumerate(self.layout.parameters)
+            ]
+
+    def unhook(self) -> None:
+        """Listen to nobody from now on: in a world of one backward need not pay for the hooks."""
+        self._on_ready = None
+        for handle in self._hooks:
+            handle.remove()
+        self._hooks = []
 
     def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
         def hook(_: torch.Tensor) -> None:
-            if self._listening and self.on_ready is not None:
-                self.on_ready(index)
+            if self._last_piece and self._on_ready is not None:
+                self._on_ready(index)
 
         return hook
 
@@ -112,14 +131,14 @@ class Computer:
         clear(parameters)
         sums = Sums(used=[False] * len(parameters))
         pieces = self.pieces(position.samples, units)
-        rows = self.norms.rows(self.units(position.samples) if self.norms else 0)
+        rows = self.norms.rows(self.units(position.samples)) if self.norms else self._no_rows
         with self._fixed.unchanged():
             for piece in pieces:
-                self._listening = piece is pieces[-1]
+                self._last_piece = piece is pieces[-1]
                 try:
                     self._one(position, piece, sums, rows)
                 finally:
-                    self._listening = False
+                    self._last_piece = False
                 if after_piece is not None:
                     self._note_used(sums)
                     after_piece([parameter.grad for parameter in parameters], sums)
@@ -146,7 +165,11 @@ class Computer:
         scale = self._scale
         if scale is None or scale.dtype != total.dtype or scale.device != total.device:
             scale = self._scale = torch.empty((), dtype=total.dtype, device=total.device)
-        return scale.fill_(1.0 / samples)
+            self._scaled_for = 0
+        if samples != self._scaled_for:
+            scale.fill_(1.0 / samples)
+            self._scaled_for = samples
+        return scale
 
     def _note_used(self, sums: Sums) -> None:
         for index, parameter in enumerate(self.layout.parameters):

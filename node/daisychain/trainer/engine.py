@@ -20,6 +20,7 @@ from daisychain.trainer.exchange import Exchange
 from daisychain.trainer.faults import NOT_FINITE_REMEDY, job_file, user_code
 from daisychain.trainer.gradients import Flats, Gathering, clear, first_not_finite
 from daisychain.trainer.loaded import LoadedJob
+from daisychain.trainer.memory import keep_freed
 from daisychain.trainer.sampler import own_units
 from daisychain.trainer.tail import Sums, Tail
 from daisychain.trainer.threads import intra_op_threads
@@ -84,6 +85,7 @@ class Engine:
         self, job: LoadedJob, timeline: Timeline, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         """Check the job and get it ready; raises `JobError` for one that cannot be trained exactly."""
+        keep_freed()
         torch.set_num_threads(intra_op_threads(job.spec))
         checks.check(job)
         self.job = job
@@ -94,6 +96,7 @@ class Engine:
         self._evaluator = Evaluator(self.computer)
         self._exponents = fixed_point.unknown(self.computer.layout)
         self._spare: dict[bool, Flats] = {}
+        self._on_host = all(each.device.type == "cpu" for each in self.computer.layout.parameters)
 
     @property
     def parameters(self) -> int:
@@ -126,7 +129,7 @@ class Engine:
                     return self._reduce_exactly(exchange, position, shares)
                 return self._reduce(exchange, position, shares)
         finally:
-            self.computer.on_ready = None
+            self.computer.listen(None)
             clear(self.computer.layout.parameters)
 
     def _reduce(self, exchange: Exchange, position: StepPosition, shares: tuple[int, ...]) -> Reduced:
@@ -134,7 +137,10 @@ class Engine:
         alone = exchange.size == 1
         flats = None if alone else self._memory(integers=False)
         gathering = None if flats is None else Gathering(layout, flats, exchange)
-        computer.on_ready = None if gathering is None else gathering.ready
+        if gathering is None:
+            computer.unhook()
+        else:
+            computer.listen(gathering.ready)
         started = self._clock()
         computed = computer.compute(position, own_units(shares, exchange.rank))
         compute_s = self._clock() - started
@@ -250,7 +256,7 @@ class Engine:
         # The gradients stay until the next step clears them: freed here, the allocator would give their
         # memory back to the system at once, only to be asked for it again.
         for parameter, gradient in zip(parameters, reduced.gradients, strict=True):
-            parameter.grad = None if gradient is None else gradient.to(parameter.device)
+            parameter.grad = gradient if gradient is None or self._on_host else gradient.to(parameter.device)
         with user_code(self.job, f"in the optimizer's step {reduced.position.step}"):
             if self.job.spec.clip_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, self.job.spec.clip_grad_norm)

@@ -1,0 +1,65 @@
+"""Micro-batches fit the memory; what was freed is kept."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from daisychain.trainer import memory
+from daisychain.trainer.capacity import fit_memory
+from daisychain.trainer.compute import MICRO_BATCH
+from support.engine_jobs import CLASSES, FEATURES, Recipe
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_sample", "free", "expected"),
+    [(0.0, 10, 1024), (1000.0, 400_000, 100), (1000.0, 1 << 40, 1024), (1e9, 1 << 20, 1), (1000.0, 0, 1)],
+)
+def test_a_micro_batch_takes_a_quarter_of_what_is_free(
+    bytes_per_sample: float, free: int, expected: int
+) -> None:
+    assert memory.micro_batch(bytes_per_sample, free, 1024) == expected
+
+
+def test_what_forward_keeps_for_backward_is_counted() -> None:
+    model = torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, 100), torch.nn.Tanh(), torch.nn.Linear(100, CLASSES)
+    )
+    x = torch.zeros(50, FEATURES)
+    with memory.Kept(tuple(model.parameters())) as kept:
+        model(x).sum().backward()
+    assert kept.bytes == 4 * 50 * (FEATURES + 100), "the input and tanh's output, the weights left out"
+
+
+def test_micro_batches_shrink_where_memory_is_short() -> None:
+    engine = Recipe(batch=24).engine()
+    fit_memory(engine, free=1 << 40)
+    assert engine.computer.largest == MICRO_BATCH
+    fit_memory(engine, free=4 * 8 * 10 * (FEATURES + 16))
+    assert 1 <= engine.computer.largest < 12
+    assert len(engine.computer.pieces(24, range(24))) > 1
+
+
+def test_with_granules_nothing_is_bounded() -> None:
+    engine = Recipe(granules=True).engine()
+    fit_memory(engine, free=1)
+    assert engine.computer.largest == MICRO_BATCH
+
+
+def test_a_cgroup_bounds_what_is_free(tmp_path: Path) -> None:
+    host = torch.device("cpu")
+    unbounded = memory.free_bytes(host, tmp_path)
+    assert unbounded > 0
+    (tmp_path / "memory.current").write_text("600\n")
+    (tmp_path / "memory.max").write_text("1000\n")
+    assert memory.free_bytes(host, tmp_path) == 400
+    (tmp_path / "memory.max").write_text("max\n")
+    assert memory.free_bytes(host, tmp_path) > 1 << 20
+
+
+def test_glibc_takes_the_setting() -> None:
+    assert memory.keep_freed() == (sys.platform == "linux" and platform.libc_ver()[0] == "glibc")
