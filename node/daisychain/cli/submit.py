@@ -44,7 +44,7 @@ def submit(
 
 def _bring_in(job: str, jobs_folder: Path) -> str:
     """Return the job's name in the jobs folder, where it is copied as a whole when it lies elsewhere."""
-    if (jobs_folder / job / "job.yaml").is_file():
+    if Path(job).name == job and (jobs_folder / job / "job.yaml").is_file():
         return job
     source = Path(job).resolve()
     if source.parent == jobs_folder.resolve():

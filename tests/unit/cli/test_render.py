@@ -1,0 +1,83 @@
+"""What status and jobs print: every fact in words, nothing of a peer's taken for markup."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from daisychain.cli.render import jobs_table, show_status
+from daisychain.core.ids import Address, ClusterId, Generation, NodeId, RunId, Term
+from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
+from daisychain.core.reports import Progress
+from daisychain.core.shares import Capacity
+from daisychain.core.view import ChainView, PeerView, StrangerView
+from daisychain.core.world import Member, WorldPlan
+from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
+
+ME, PEER = NodeId("a" * 32), NodeId("b" * 32)
+TERM = Term(4, PEER)
+GENERATION = Generation(TERM, 2, 99)
+
+
+def info(node_id: NodeId, name: str, port: int) -> NodeInfo:
+    return NodeInfo(
+        node_id, name, 1, "m", Address("10.0.0.7", port), "0.1.0", "2.13.0", "linux", 4, 1 << 33, "cpu"
+    )
+
+
+def printed(status: AgentStatus) -> str:
+    stream = io.StringIO()
+    show_status(Console(file=stream, width=160, soft_wrap=True), status)
+    return stream.getvalue()
+
+
+def status() -> AgentStatus:
+    trainer = TrainerStatus(TrainerState.TRAINING, RunId("r-1"), GENERATION, 13, 12, Capacity(0.0, 1.0))
+    members = (Member(PEER, "bob", "10.0.0.7", Capacity(0, 1)), Member(ME, "ada", "10.0.0.8", Capacity(0, 1)))
+    view = ChainView(
+        cluster_id=ClusterId("c" * 16),
+        me=info(ME, "ada", 1),
+        term=TERM,
+        coordinator=PEER,
+        peers=(PeerView(info(PEER, "bob [bold]x[/bold]", 2), "suspect", 1.0, trainer, "its copy differs"),),
+        strangers=(StrangerView(Address("10.0.0.9", 3), "mdns", "a node of another cluster"),),
+        jobs=(JobCard(RunId("r-1"), "digits", "d", 0.0, JobState.RUNNING, "", 1, 12, 480),),
+        trainer=trainer,
+        world=WorldPlan(GENERATION, RunId("r-1"), members, "bob joined"),
+        progress=Progress(GENERATION, 12, 13, 480, 1, 0.25, 128, 0.01, (100, 28), 5000.0),
+        standby="",
+        waiting="2 s of quiet in discovery",
+    )
+    source = DiscoveryView("mdns", "ok", "announced on eth0")
+    return AgentStatus(view, (source,), "eth0", "wired", 1, 2, 3.0, 0, 0, ("the ledger was damaged",))
+
+
+def test_status_tells_every_fact_in_words() -> None:
+    text = printed(status())
+    for fact in (
+        "cluster cccccccccccccccc",
+        "over eth0: wired",
+        "coordinator: bob [bold]x[/bold]   term 4",
+        "suspect",
+        "its copy differs",
+        "training, step 12",
+        "10.0.0.9:3 (a node of another cluster)",
+        "world 4.2: bob, ada (bob joined)",
+        "step 12 of 480, loss 0.25, 5000 samples/s, shares 100/28",
+        "waiting for 2 s of quiet in discovery",
+        "found by mdns: ok (announced on eth0)",
+        "problem: the ledger was damaged",
+        "12/480",
+    ):
+        assert fact in text, fact
+    assert "\x1b" not in text
+
+
+def test_jobs_show_why_a_run_failed() -> None:
+    card = JobCard(RunId("r-1"), "digits", "d", 0.0, JobState.FAILED, "data.csv:[3] no column 'y'")
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(jobs_table([card]))
+    assert "failed" in stream.getvalue()
+    assert "data.csv:[3] no column 'y'" in stream.getvalue()
