@@ -1,0 +1,146 @@
+"""Who passes whose state to whom when a world has formed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daisychain.errors import WorldError
+from daisychain.trainer.reconcile import Decision, NobodySoundError, Record, decide
+from support.plans import node_id
+
+TOLERANCE = 1e-6
+
+
+def record(
+    index: int, step: int, *, prepared: int | None = None, healed: bool = True, at: float = 1.0
+) -> Record:
+    return Record(
+        node_id=node_id(index),
+        run=1,
+        layout=2,
+        rounding=3,
+        step=step,
+        evaluations=0,
+        prepared_tick=prepared,
+        healed=healed,
+        sketch=(abs(at), at, -at),
+    )
+
+
+def test_members_that_hold_one_state_need_nothing() -> None:
+    assert decide([record(0, 7), record(1, 7), record(2, 7)], TOLERANCE).settled
+
+
+def test_rounding_is_no_difference_and_drift_is() -> None:
+    assert decide([record(0, 7), record(1, 7, at=1 + 5e-7)], TOLERANCE).settled
+    decision = decide([record(0, 7), record(1, 7, at=1 + 5e-6)], TOLERANCE)
+    assert decision == Decision(donor=0, receivers=(1,), drifted=(1,))
+
+
+def test_whoever_is_behind_receives_from_the_most_advanced() -> None:
+    decision = decide([record(0, 3), record(1, 9), record(2, 0)], TOLERANCE)
+    assert decision == Decision(donor=1, receivers=(0, 2))
+
+
+def test_an_evaluation_counts_like_a_step() -> None:
+    decision = decide([record(0, 9), replace(record(1, 9), evaluations=1)], TOLERANCE)
+    assert (decision.donor, decision.receivers) == (1, (0,))
+
+
+def test_ties_go_to_the_lowest_node_id_whatever_the_rank() -> None:
+    decision = decide([record(5, 9), record(2, 9), record(3, 1)], TOLERANCE)
+    assert (decision.donor, decision.receivers) == (1, (2,))
+
+
+def test_a_commit_that_only_some_saw_is_applied_by_those_who_hold_it() -> None:
+    decision = decide([record(0, 8), record(1, 7, prepared=8), record(2, 7)], TOLERANCE)
+    assert decision == Decision(apply=(1,))
+    after = decide([record(0, 8), record(1, 8), record(2, 7)], TOLERANCE)
+    assert (after.donor, after.receivers) == (0, (2,))
+
+
+@pytest.mark.parametrize("prepared", [7, 9, 10])
+def test_what_was_prepared_for_another_tick_is_not_applied(prepared: int) -> None:
+    assert decide([record(0, 8), record(1, 7, prepared=prepared)], TOLERANCE).apply == ()
+
+
+def test_a_reduction_that_nobody_committed_is_not_applied() -> None:
+    assert decide([record(0, 7, prepared=8), record(1, 7, prepared=8)], TOLERANCE).settled
+
+
+def test_an_unsound_member_receives_even_from_one_behind_it() -> None:
+    decision = decide([record(0, 9, healed=False), record(1, 7)], TOLERANCE)
+    assert (decision.donor, decision.receivers) == (1, (0,))
+    decision = decide([record(0, 9, at=math.nan), record(1, 7)], TOLERANCE)
+    assert (decision.donor, decision.receivers) == (1, (0,))
+
+
+def test_a_run_without_a_sound_member_has_failed() -> None:
+    with pytest.raises(NobodySoundError):
+        decide([record(0, 9, at=math.inf), record(1, 9, healed=False)], TOLERANCE)
+
+
+def test_drift_is_repaired_from_the_majority() -> None:
+    decision = decide([record(0, 7, at=2.0), record(1, 7), record(2, 7)], TOLERANCE)
+    assert decision == Decision(donor=1, receivers=(0,), drifted=(0,))
+
+
+def test_digests_decide_to_the_bit_where_they_are_told() -> None:
+    same, other = b"a" * 32, b"b" * 32
+    alike = [replace(record(0, 7), digest=same), replace(record(1, 7, at=1.1), digest=same)]
+    assert decide(alike, TOLERANCE).settled
+    differing = [replace(record(0, 7), digest=same), replace(record(1, 7), digest=other)]
+    assert decide(differing, TOLERANCE).drifted == (1,)
+
+
+def test_members_of_different_runs_or_models_do_not_mix() -> None:
+    with pytest.raises(WorldError, match="another run"):
+        decide([record(0, 7), replace(record(1, 7), run=9)], TOLERANCE)
+    with pytest.raises(WorldError, match="another model"):
+        decide([record(0, 7), replace(record(1, 7), layout=9)], TOLERANCE)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 4),
+            st.sampled_from([None, 1, 2, 3, 4, 5]),
+            st.booleans(),
+            st.sampled_from([1.0, 1.0, 1.0, 2.0, math.nan]),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_members_always_come_to_one_state(facts: list[tuple[int, int | None, bool, float]]) -> None:
+    """Carrying out decisions settles in three rounds, on a state that some sound member held or was owed."""
+    records = [
+        record(index, step, prepared=prepared, healed=healed, at=at)
+        for index, (step, prepared, healed, at) in enumerate(facts)
+    ]
+    sound = [each for each in records if each.sound]
+    if not sound:
+        with pytest.raises(NobodySoundError):
+            decide(records, TOLERANCE)
+        return
+    newest = max(each.tick for each in sound)
+    for _ in range(3):
+        decision = decide(records, TOLERANCE)
+        if decision.settled:
+            break
+        for rank in decision.apply:
+            assert records[rank].tick == newest - 1
+            records[rank] = replace(records[rank], step=records[rank].step + 1, prepared_tick=None)
+        if decision.donor is not None:
+            assert records[decision.donor].tick == newest
+            assert records[decision.donor].sound
+            for rank in decision.receivers:
+                own, donor = records[rank], records[decision.donor]
+                records[rank] = replace(donor, node_id=own.node_id, prepared_tick=None)
+    assert decide(records, TOLERANCE).settled
+    assert {each.tick for each in records} == {newest}
