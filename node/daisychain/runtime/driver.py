@@ -78,6 +78,8 @@ class Driver:
             wait_s = None if due is None else due - self._clock.monotonic()
             if not self._queue and (wait_s is None or wait_s > 0):
                 await self._wait(wait_s)
+            else:
+                await asyncio.sleep(0)  # sockets are heard between any two rounds
             for _ in range(len(self._queue)):
                 await self._step(self._queue.popleft())
                 if self._left:
@@ -88,7 +90,6 @@ class Driver:
                 again = self._machine.next_deadline()
                 if again is not None and again <= self._clock.monotonic():
                     await asyncio.sleep(self._settings.timer_least_s)
-            await asyncio.sleep(0)  # sockets are heard between any two rounds
         return self._left
 
     async def _wait(self, wait_s: float | None) -> None:

@@ -7,15 +7,18 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
 
+from daisychain.runtime.agent_status import AgentStatus
 from support.agents import Chain, Node, chain, is_gone
 from support.waiting import until
 
 RSS_MAX_BYTES = 80_000_000
 LOAD_S = 60.0
+WINDOW_S = 8.0
 
 
 def training(agents: Chain, name: str = "alone") -> Node:
@@ -36,6 +39,21 @@ def test_an_idle_agent_is_small_and_has_no_torch(tmp_path: Path) -> None:
         assert "numpy" not in maps
         assert rss_bytes <= RSS_MAX_BYTES, f"{rss_bytes / 1e6:.1f} MB"
         assert process.children() == []
+
+
+def test_idle_agents_that_watch_each_other_cost_next_to_nothing(tmp_path: Path) -> None:
+    with chain(tmp_path) as agents:
+        nodes = [agents.start(name) for name in ("ada", "bob")]
+        until(lambda: all(node.knows(sees_a_coordinator) for node in nodes), 20.0, "they do not lead")
+        process = psutil.Process(nodes[0].process.pid)
+        began_at, before_s = time.monotonic(), sum(process.cpu_times()[:2])
+        until(lambda: time.monotonic() - began_at > WINDOW_S, 2 * WINDOW_S, "the window is open")
+        spent = (sum(process.cpu_times()[:2]) - before_s) / (time.monotonic() - began_at)
+        assert spent <= 0.01, f"{100 * spent:.1f}% of a core"
+
+
+def sees_a_coordinator(status: AgentStatus) -> bool:
+    return status.view.coordinator is not None and len(status.view.peers) == 1
 
 
 def test_the_socket_and_folder_are_private_and_go_with_the_agent(tmp_path: Path) -> None:
