@@ -159,14 +159,16 @@ class HandWorld:
         self._state_folder = state_folder
         self._counter = 0
 
+    def begin(self) -> HandTrainer:
+        """Start one more trainer and do not wait for it."""
+        index = len(self.trainers)
+        trainer = HandTrainer(index, self.job_folder, self._state_folder / f"node{index}", self)
+        self.trainers.append(trainer)
+        return trainer
+
     def start(self, count: int = 1) -> list[HandTrainer]:
         """Start ``count`` more trainers and wait until each is ready."""
-        started = []
-        for _ in range(count):
-            index = len(self.trainers)
-            trainer = HandTrainer(index, self.job_folder, self._state_folder / f"node{index}", self)
-            self.trainers.append(trainer)
-            started.append(trainer)
+        started = [self.begin() for _ in range(count)]
         for trainer in started:
             trainer.wait(TrainerReady, timeout_s=READY_S)
         return started

@@ -105,12 +105,12 @@ def model():
 
 
 def dataset(split):
-    return torch.ones(64, 3), torch.ones(64, 1)
+    return (torch.ones(64, 3), torch.ones(64, 1)) if split == "train" else None
 
 
 def loss(model, batch):
     inputs, targets = batch
-    if model.weight.sum() > 4.0:
+    if model.weight.sum() > 1.0:
         {failure}
     return ((model(inputs) - 3 * targets) ** 2).mean()
 

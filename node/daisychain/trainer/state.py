@@ -233,7 +233,8 @@ class TrainingState:
                 found += self._sketcher.of(tensors)
         found += self._sketcher.of(tensor for _, tensor in sorted(self.engine.extra_state().items()))
         if self.engine.job.spec.keep_best:
-            tensors = [] if self.best is None else list(self.best.tensors.values())
+            best = {} if self.best is None else self.best.tensors
+            tensors = [best[name] for name in sorted(best)]  # a state that travelled has another order
             found += self._sketcher.of(tensors)
         return tuple(found)
 

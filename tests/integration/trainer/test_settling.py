@@ -1,0 +1,194 @@
+"""Real worlds whose members begin with different states: one commit seen by some only, joiners, drift."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from daisychain.core.ids import RunId
+from daisychain.errors import WorldError
+from daisychain.trainer import transfer
+from daisychain.trainer.engine import Engine
+from daisychain.trainer.exchange import Alone
+from daisychain.trainer.group import FormedWorld
+from daisychain.trainer.journal import Journal, StepLine, WorldInfo
+from daisychain.trainer.load import load_job
+from daisychain.trainer.reconcile import NobodySoundError
+from daisychain.trainer.state import TrainingState
+from daisychain.trainer.timeline import Timeline
+from daisychain.trainer.transfer import Prepared, Settled, Settling
+from daisychain.wire.job_yaml import parse_job
+from support.formed_worlds import each, formed
+from support.job_folders import regression_job
+from support.plans import plan
+
+pytestmark = pytest.mark.integration
+
+RUN = RunId("0" * 16 + "-1")
+
+
+@dataclass
+class Node:
+    """One member: its state, its record, and what it has reduced and not committed."""
+
+    state: TrainingState
+    journal: Journal
+    prepared: Prepared | None = None
+    rounding: str = "alike"
+
+    def prepare(self) -> Prepared:
+        """Reduce the next step and hold it."""
+        engine = self.state.engine
+        position = engine.timeline.position(self.state.step)
+        reduced = engine.reduce_step(Alone(), position, (engine.units(position),))
+
+        def commit() -> None:
+            self.state.commit_step(reduced)
+            world = WorldInfo("1.1", 1, "node0", reduced.shares)
+            self.journal.append(StepLine(self.state.step, 0, 1.0, position.samples, 0.01, world, 0.0))
+
+        self.prepared = Prepared(self.state.tick + 1, commit)
+        return self.prepared
+
+    def train(self, steps: int) -> None:
+        for _ in range(steps):
+            self.prepare().commit()
+        self.prepared = None
+
+    def bits(self) -> bytes:
+        return self.state.pack().payload.numpy().tobytes()
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[list[Node]]:
+    path, modules = list(sys.path), set(sys.modules)
+    folder = regression_job(tmp_path / "job", frozenset({"weighted", "schedule"}), epochs=5)
+    spec = parse_job((folder / "job.yaml").read_text())
+    found = []
+    for index in range(3):
+        job = load_job(folder, spec, torch.device("cpu"))
+        engine = Engine(job, Timeline.of(spec, len(job.train), job.validation is not None))
+        found.append(Node(TrainingState(RUN, engine), Journal(tmp_path / f"{index}.jsonl")))
+    yield found
+    for node in found:
+        node.journal.close()
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(folder)):
+            del sys.modules[name]
+
+
+def settle(nodes: Sequence[Node], counter: int = 1) -> list[Settled]:
+    """Form a world of ``nodes`` and have them come to one state."""
+    world_plan = plan(range(len(nodes)), counter)
+
+    def act(world: FormedWorld) -> Settled:
+        node = nodes[world.rank]
+        settling = Settling(node.state, node.journal, node.rounding)
+        return settling.settle(world, world_plan, node.prepared, 5.0)
+
+    with formed(counter, len(nodes)) as worlds:
+        found = [future.result(timeout=20) for future in each(worlds, act)]
+    assert all(isinstance(one, Settled) for one in found)
+    return found  # type: ignore[return-value]
+
+
+def assert_alike(nodes: Sequence[Node], tick: int) -> None:
+    assert {node.state.tick for node in nodes} == {tick}
+    assert {node.journal.tick for node in nodes} == {tick}
+    assert len({node.bits() for node in nodes}) == 1
+    for node in nodes:
+        assert [line.step for line in node.journal.lines()] == list(range(1, tick + 1))
+
+
+def test_members_of_one_state_pass_nothing(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.train(3)
+    assert settle(nodes) == [Settled()] * 3
+
+
+def test_a_commit_that_one_member_saw_is_applied_by_the_others_from_what_they_hold(nodes: list[Node]) -> None:
+    """The rider of step 4 completed on node 0 alone; node 1 holds the reduction; node 2 has neither."""
+    for node in nodes:
+        node.train(3)
+    nodes[0].train(1)
+    nodes[1].prepare()
+    settled = settle(nodes)
+    assert [(one.applied, one.received) for one in settled] == [(False, False), (True, False), (False, True)]
+    assert_alike(nodes, 4)
+
+
+def test_a_reduction_that_nobody_committed_is_dropped_and_done_again(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.train(3)
+        node.prepare()
+    assert not any(one.applied or one.received for one in settle(nodes))
+    assert_alike(nodes, 3)
+
+
+def test_joiners_receive_the_state_and_the_lines_they_lack(nodes: list[Node]) -> None:
+    nodes[1].train(6)
+    nodes[2].train(2)
+    settled = settle(nodes)
+    assert [one.received for one in settled] == [True, False, True]
+    assert_alike(nodes, 6)
+    for node in nodes:
+        node.train(2)
+    assert_alike(nodes, 8)
+
+
+def test_drift_is_found_told_and_repaired(nodes: list[Node]) -> None:
+    for node in nodes:
+        node.train(3)
+    with torch.no_grad():
+        next(nodes[0].state.engine.job.model.parameters()).mul_(1 + 1e-9)
+    settled = settle(nodes)
+    assert [one.drifted for one in settled] == [(0,)] * 3
+    assert [one.received for one in settled] == [True, False, False]
+    assert_alike(nodes, 3)
+
+
+def test_a_member_whose_state_is_not_finite_is_healed_by_one_behind_it(nodes: list[Node]) -> None:
+    nodes[0].train(5)
+    nodes[1].train(3)
+    nodes[2].train(3)
+    with torch.no_grad():
+        next(nodes[0].state.engine.job.model.parameters()).fill_(float("inf"))
+    assert [one.received for one in settle(nodes)] == [True, False, False]
+    assert_alike(nodes, 3)
+
+
+def test_nobody_sound_fails_on_every_rank(nodes: list[Node]) -> None:
+    for node in nodes:
+        with torch.no_grad():
+            next(node.state.engine.job.model.parameters()).fill_(float("nan"))
+    with pytest.raises(NobodySoundError):
+        settle(nodes)
+
+
+def test_machines_that_round_differently_are_told(nodes: list[Node]) -> None:
+    assert all(one.rounds_alike for one in settle(nodes))
+    nodes[2].rounding = "another"
+    assert not any(one.rounds_alike for one in settle(nodes, counter=2))
+
+
+def test_a_state_larger_than_this_run_can_have_is_refused_before_it_is_received(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes[0].train(2)
+    monkeypatch.setattr(TrainingState, "payload_max_bytes", lambda _: 100)
+    with pytest.raises(WorldError):
+        settle(nodes[:2])
+    assert nodes[1].state.tick == 0
+    monkeypatch.undo()
+    monkeypatch.setattr(transfer, "HEADER_MAX_BYTES", 10)
+    with pytest.raises(WorldError):
+        settle(nodes[:2], counter=2)
+    monkeypatch.undo()
+    settle(nodes[:2], counter=3)
+    assert_alike(nodes[:2], 2)
