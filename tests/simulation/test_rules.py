@@ -18,11 +18,18 @@ class ChainRules(RuleBasedStateMachine):
 
     chain: SimChain
 
-    @initialize(seed=st.integers(0, 1 << 16), nodes=st.integers(1, 4), lost=st.sampled_from([0.0, 0.05, 0.2]))
-    def begin(self, seed: int, nodes: int, lost: float) -> None:
-        self.chain = SimChain(Plan(seed, nodes, steps=20, weather=Weather(lost=lost, twice=lost / 4)))
+    @initialize(
+        seed=st.integers(0, 1 << 16),
+        nodes=st.integers(1, 4),
+        lost=st.sampled_from([0.0, 0.05, 0.2]),
+        trained_s=st.sampled_from([0.0, 3.5, 4.0]),
+    )
+    def begin(self, seed: int, nodes: int, lost: float, trained_s: float) -> None:
+        weather = Weather(lost=lost, twice=0.1 if lost else 0.0)
+        self.chain = SimChain(Plan(seed, nodes, steps=40, weather=weather))
         for index in range(nodes):
             self.chain.start(index)
+        self.chain.run_for(trained_s)
 
     def _index(self, number: int) -> int:
         return number % len(self.chain.nodes)
