@@ -320,13 +320,8 @@ def bury(group: Any, lost: list[Any], settings: GroupSettings) -> None:
     grave = [group, lost]
 
     def rest() -> None:
-        deadline_at = time.monotonic() + 2 * settings.collective_s
-        if all(_ends(work, deadline_at) for work in grave[1]):
-            grave.clear()
-        else:
-            _KEPT.append(grave)  # dropped only by the end of the process
+        while not all(_ends(work, time.monotonic() + settings.collective_s) for work in grave[1]):
+            pass  # gloo's timeout is not far
+        grave.clear()
 
     threading.Thread(target=rest, name=_BURIED, daemon=True).start()
-
-
-_KEPT: list[Any] = []

@@ -193,6 +193,7 @@ class Trainer:
                 "published" if first else "already there",
             )
             self._finished = True
+            self._phases.enter(Phase.HOLDING)
             self._tell(RunFinished(run.order.run_id, run.state.tick, run.state.step))
         self._phases.enter(Phase.HOLDING)
 
