@@ -28,6 +28,18 @@ class Capacity:
         return 0.0 if units == 0 else self.fixed_s + self.per_unit_s * units
 
 
+def amortised(capacities: Sequence[Capacity], units: int) -> tuple[Capacity, ...]:
+    """Return the capacities with each fixed cost spread over ``units``: pure speeds, in seconds a unit.
+
+    Splitting by these gives shares in proportion to the speed that each node shows on a whole batch.
+    On small models the fixed cost is most of a step and mostly noise: the split that ends soonest would
+    leave equal machines idle by turns (see docs/decisions/0009).
+    """
+    if units == 0:
+        return tuple(capacities)
+    return tuple(Capacity(0.0, each.step_s(units) / units, each.max_units) for each in capacities)
+
+
 def split(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
     """Return the shares, one for each capacity, that sum to ``units`` and end the step soonest.
 

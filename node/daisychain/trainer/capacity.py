@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from daisychain.core.shares import Capacity, split
+from daisychain.core.shares import Capacity, amortised, split
 from daisychain.trainer.compute import MICRO_BATCH
 from daisychain.trainer.engine import Engine
 from daisychain.trainer.faults import user_code
@@ -133,7 +133,7 @@ class Speeds:
         if len(self._measured) == 1:
             return (units,)
         if units not in self._known:
-            self._known[units] = split(self._scaled(self._accepted), units)
+            self._known[units] = split(amortised(self._scaled(self._accepted), units), units)
         return self._known[units]
 
     def capacities(self) -> tuple[Capacity, ...]:
@@ -160,9 +160,9 @@ class Speeds:
         changes = [now / then for now, then in zip(seen, self._accepted, strict=True)]
         if max(changes) <= min(changes) * (1.0 + GAIN):
             return  # all alike: no other split can gain as much
-        scaled = self._scaled(seen)
-        better = split(scaled, units)
-        if _step_s(scaled, better) < (1.0 - GAIN) * _step_s(scaled, self.shares(units)):
+        speeds = amortised(self._scaled(seen), units)
+        better = split(speeds, units)
+        if _step_s(speeds, better) < (1.0 - GAIN) * _step_s(speeds, self.shares(units)):
             self._accepted = seen
             self._known = {units: better}
 

@@ -78,7 +78,9 @@ def test_a_wrong_wish_is_one_line_with_a_remedy(options: tuple[str, ...], code: 
 def test_a_job_that_cannot_be_trained_ends_the_demo_with_its_reason(tmp_path: Path) -> None:
     job = tmp_path / "broken"
     job.mkdir()
-    (job / "job.yaml").write_text("kind: table\ndata: absent.csv\ntarget: y\ntask: regression\n")
+    (job / "job.yaml").write_text(
+        "kind: table\ndata: absent.csv\ntarget: y\ntask: regression\nglobal_batch_size: 8\nepochs: 1\n"
+    )
     ended = demo("--job", str(job), "--nodes", "2", "--kill", "none")
     assert ended.returncode == Exit.JOB
-    assert "global_batch_size" in ended.stderr
+    assert "absent.csv" in ended.stderr

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daisychain.core.shares import Capacity, split
+from daisychain.core.shares import Capacity, amortised, split
 
 CAPACITIES = st.builds(
     Capacity,
@@ -56,3 +56,20 @@ def test_a_node_too_slow_to_help_gets_nothing() -> None:
 def test_nobody_to_share_among_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one capacity"):
         split([], 3)
+
+
+def test_shares_by_amortised_capacities_follow_the_speed_on_a_whole_batch() -> None:
+    fast, slow = Capacity(0.001, 0.00001), Capacity(0.004, 0.00004)  # a quarter of the speed
+    assert split([fast, slow], 128) == (128, 0)  # it would end soonest
+    assert split(amortised([fast, slow], 128), 128) == (103, 25)
+
+
+def test_noise_in_the_fixed_cost_leaves_equal_nodes_their_equal_parts() -> None:
+    nodes = [Capacity(0.0010, 1e-6), Capacity(0.0011, 1e-6), Capacity(0.0009, 1e-6)]
+    shares = split(amortised(nodes, 128), 128)
+    assert max(shares) - min(shares) <= 0.25 * max(shares)
+
+
+def test_nothing_to_share_amortises_nothing() -> None:
+    nodes = (Capacity(0.1, 0.2), Capacity(0.3, 0.4))
+    assert amortised(nodes, 0) == nodes
