@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from daisychain.core.jobs import JobState
-from support.agents import chain
+from support.agents import Chain, chain
 from support.waiting import until
 
 TABLE = (
@@ -144,6 +146,38 @@ def test_run_names_file_and_line_of_a_job_that_fails(alone: Shell, tmp_path: Pat
     done = alone("run", "parity")
     assert done.returncode == 7
     assert "epoch" in done.stderr
+
+
+def test_ctrl_c_ends_a_run_and_its_trainer(tmp_path: Path) -> None:
+    agents = Chain(tmp_path)
+    folder = agents.write_job("ada", epochs=1000)
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "daisychain.cli",
+                "run",
+                str(folder),
+                "--state-folder",
+                str(tmp_path / "state"),
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    logs = tmp_path / "state" / "runs"
+    until(
+        lambda: any("world" in path.read_text() for path in logs.glob("*/train.log")),
+        60.0,
+        "it does not train",
+    )
+    trainers = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10.0) == 130
+    assert (tmp_path / "log").read_text() == "interrupted\n"
+    assert len(trainers) == 1
+    assert not trainers[0].is_running()
+    assert not (folder / "result").exists()
 
 
 def test_the_life_of_a_job_through_the_commands(tmp_path: Path) -> None:
