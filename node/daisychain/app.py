@@ -29,15 +29,15 @@ from daisychain.host.machine_id import machine_id
 from daisychain.host.state_folder import StateFolder
 from daisychain.host.storage import make_folder
 from daisychain.host.versions import torch_version
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.discovery import Discovery
-from daisychain.net.identity import NodeIdentity, gives_way
+from daisychain.net.discovery.discovery import Discovery
+from daisychain.net.discovery.sources import Announcement
+from daisychain.net.discovery.tailnet import read_tailnet
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.identity.node_identity import NodeIdentity, gives_way
 from daisychain.net.interface_choice import InterfaceChoice, Network, choose_interface
 from daisychain.net.interfaces import default_route_address, list_interfaces
-from daisychain.net.refusals import RefusalLog
-from daisychain.net.sources import Announcement
-from daisychain.net.tailnet import read_tailnet
-from daisychain.net.transport import Transport, TransportSettings
+from daisychain.net.links.refusals import RefusalLog
+from daisychain.net.links.transport import Transport, TransportSettings
 from daisychain.runtime.agent_api import AgentApi
 from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
 from daisychain.runtime.alone import Alone, order_alone

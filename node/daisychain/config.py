@@ -18,9 +18,9 @@ import yaml
 
 from daisychain.core.settings import CoreSettings
 from daisychain.errors import ConfigError
-from daisychain.net.discovery import DiscoverySettings
+from daisychain.net.discovery.discovery import DiscoverySettings
+from daisychain.net.discovery.seeds import Seed, parse_seeds
 from daisychain.net.interface_choice import Network
-from daisychain.net.seeds import Seed, parse_seeds
 from daisychain.runtime.supervisor import SupervisorSettings
 
 CONFIG_FILE = "daisychain.yaml"

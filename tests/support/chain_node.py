@@ -14,10 +14,10 @@ from daisychain.core.events import DialFailed, InboundLost, LinkDown, LinkUp, Re
 from daisychain.core.ids import Address, NodeId, Term
 from daisychain.core.messages import Heartbeat, Message
 from daisychain.core.node import NodeInfo, NodeStatus, TrainerStatus
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.identity import NodeIdentity
-from daisychain.net.refusals import RefusalLog
-from daisychain.net.transport import Transport, TransportEvent, TransportSettings
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.identity.node_identity import NodeIdentity
+from daisychain.net.links.refusals import RefusalLog
+from daisychain.net.links.transport import Transport, TransportEvent, TransportSettings
 from support.async_waiting import until_async
 
 LOOPBACK = "127.0.0.1"

@@ -11,13 +11,13 @@ from torch.nn import functional
 
 from daisychain.core.job_spec import JobSpec, PythonModel
 from daisychain.core.shares import Capacity, split
-from daisychain.trainer import granules
-from daisychain.trainer.engine import Engine
-from daisychain.trainer.exchange import Exchange
-from daisychain.trainer.loaded import LoadedJob, LossSum
-from daisychain.trainer.randomness import seed_all
-from daisychain.trainer.sampler import granule_seed, order
-from daisychain.trainer.timeline import Timeline
+from daisychain.trainer.engine import granules
+from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.exchange import Exchange
+from daisychain.trainer.engine.randomness import seed_all
+from daisychain.trainer.engine.sampler import granule_seed, order
+from daisychain.trainer.engine.timeline import Timeline
+from daisychain.trainer.jobs.loaded import LoadedJob, LossSum
 
 FEATURES, CLASSES = 8, 3
 Batch = tuple[torch.Tensor, torch.Tensor]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from daisychain.trainer.formation import Formation
-from daisychain.trainer.group import FormedWorld, GroupSettings
+from daisychain.trainer.world.formation import Formation
+from daisychain.trainer.world.group import FormedWorld, GroupSettings
 from support.plans import plan
 
 SETTINGS = GroupSettings(collective_s=5.0)

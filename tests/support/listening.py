@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from daisychain.core.events import CandidateSeen
 from daisychain.core.ids import Address
-from daisychain.net.sources import Source, SourceHealth
+from daisychain.net.discovery.sources import Source, SourceHealth
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import TypeVar
 import torch
 
 from daisychain.errors import WorldError
-from daisychain.trainer.exchange import Exchange
+from daisychain.trainer.engine.exchange import Exchange
 
 T = TypeVar("T")
 TIMEOUT_S = 60.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from daisychain.core.ids import Address
 from daisychain.core.messages import Heartbeat, HeartbeatAck
-from daisychain.net.cluster_key import ClusterKey
+from daisychain.net.identity.cluster_key import ClusterKey
 from support.chain_node import LOOPBACK, ChainNode
 
 

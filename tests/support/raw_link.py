@@ -12,12 +12,12 @@ from pathlib import Path
 
 from daisychain.core.ids import Address, NodeId
 from daisychain.core.messages import Hello, Message
-from daisychain.net.certificates import Authority
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.framing import NONCE_BYTES, LinkSecrets, Sealer
-from daisychain.net.handshake import NONCE_HEADER, WIRE_HEADER
-from daisychain.net.identity import NodeIdentity
-from daisychain.net.tls import TlsContexts, proven_node_id
+from daisychain.net.identity.certificates import Authority
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.identity.node_identity import NodeIdentity
+from daisychain.net.links.framing import NONCE_BYTES, LinkSecrets, Sealer
+from daisychain.net.links.handshake import NONCE_HEADER, WIRE_HEADER
+from daisychain.net.links.tls import TlsContexts, proven_node_id
 from daisychain.wire.codec import PEER_CODEC, WIRE_VERSION
 from support.chain_node import node_info
 

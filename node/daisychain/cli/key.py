@@ -21,7 +21,7 @@ RESTART = "Agents that run keep the key they started with: restart them."
 def show(state_folder: StateFolder = None, key_file: KeyFile = None, json: Json = False) -> None:
     """Print the cluster key and the line that joins another machine. Keep it secret."""
     with errors_told():
-        from daisychain.net.cluster_key import ClusterKey
+        from daisychain.net.identity.cluster_key import ClusterKey
 
         _tell(ClusterKey.load(_path(state_folder, key_file)), json)
 
@@ -31,7 +31,7 @@ def new(state_folder: StateFolder = None, key_file: KeyFile = None, json: Json =
     """Make a cluster key, when there is none yet."""
     with errors_told():
         from daisychain.errors import IdentityError
-        from daisychain.net.cluster_key import ClusterKey
+        from daisychain.net.identity.cluster_key import ClusterKey
 
         path = _path(state_folder, key_file)
         key, made = ClusterKey.load_or_create(path)
@@ -52,7 +52,7 @@ def join(
 ) -> None:
     """Take another node's key: this machine joins its chain."""
     with errors_told():
-        from daisychain.net.cluster_key import ClusterKey
+        from daisychain.net.identity.cluster_key import ClusterKey
 
         parsed = ClusterKey.parse(" ".join(key))
         path = _path(state_folder, key_file)
@@ -67,7 +67,7 @@ def join(
 def rotate(state_folder: StateFolder = None, key_file: KeyFile = None, json: Json = False) -> None:
     """Replace the key by a new one: who holds only the old one stays out."""
     with errors_told():
-        from daisychain.net.cluster_key import rotate as rotate_key
+        from daisychain.net.identity.cluster_key import rotate as rotate_key
 
         rotation = rotate_key(_path(state_folder, key_file))
         _tell(rotation.key, json)
@@ -85,7 +85,7 @@ def _path(state_folder: Path | None, key_file: Path | None) -> Path:
 
 
 def _tell(key: object, json: bool) -> None:
-    from daisychain.net.cluster_key import ClusterKey
+    from daisychain.net.identity.cluster_key import ClusterKey
 
     assert isinstance(key, ClusterKey)  # noqa: S101 - keeps the import late
     if json:

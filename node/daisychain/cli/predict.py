@@ -40,7 +40,7 @@ def predict(
             raise JobError(str(rows), "there is no such file", "Name a CSV with the rows to predict")
         target = out_file or rows.with_name(f"{rows.stem}-predicted.csv")
         with err().status("loading the model"):
-            from daisychain.trainer.predict import predict_rows
+            from daisychain.trainer.jobs.predict import predict_rows
 
             count = predict_rows(model, rows, target)
         if json:

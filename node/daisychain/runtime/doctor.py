@@ -23,13 +23,13 @@ from daisychain.errors import DaisyChainError, IdentityError, NetworkError
 from daisychain.host.gpu import GpuList, choose_device, list_gpus
 from daisychain.host.hardware import hardware
 from daisychain.host.versions import torch_version
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.command import CommandBounds, run_command
+from daisychain.net.discovery.command import CommandBounds, run_command
+from daisychain.net.discovery.mdns_check import check_mdns
+from daisychain.net.discovery.tailnet import read_tailnet
+from daisychain.net.discovery.tailnet_status import TailnetStatus, whom_to_dial
+from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.net.interface_choice import InterfaceChoice, Network, choose_interface
 from daisychain.net.interfaces import Interface, default_route_address, list_interfaces
-from daisychain.net.mdns_check import check_mdns
-from daisychain.net.tailnet import read_tailnet
-from daisychain.net.tailnet_status import TailnetStatus, whom_to_dial
 from daisychain.runtime import doctor_rules as rules
 from daisychain.runtime.doctor_rules import Check, CheckState, TorchFacts
 

@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from daisychain.host.gpu import DeviceChoice, GpuList, arch_runs, why_unusable
 from daisychain.host.hardware import GIB, Hardware, why_no_chain
+from daisychain.net.discovery.mdns_check import MdnsFinding
+from daisychain.net.discovery.tailnet_status import DialPlan, TailnetStatus, slow_path
 from daisychain.net.interface_choice import InterfaceChoice, Network
-from daisychain.net.mdns_check import MdnsFinding
-from daisychain.net.tailnet_status import DialPlan, TailnetStatus, slow_path
 
 MIB = 1024**2
 LEAST_MEMORY_BYTES = 512 * MIB

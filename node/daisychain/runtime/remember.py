@@ -8,8 +8,8 @@ from pathlib import Path
 
 from daisychain.host.ledger import Ledger
 from daisychain.host.state_folder import NodeRecord, StateFolder
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.identity import NodeIdentity
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.identity.node_identity import NodeIdentity
 
 log = logging.getLogger(__name__)
 

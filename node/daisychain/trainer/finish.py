@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 
 import daisychain
-from daisychain.trainer.audit import audit
-from daisychain.trainer.journal import StepLine
+from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.loading import Run
-from daisychain.trainer.results import Summary, publish, write_summary
-from daisychain.trainer.state import Best
+from daisychain.trainer.record.audit import audit
+from daisychain.trainer.record.journal import StepLine
+from daisychain.trainer.record.results import Summary, publish, write_summary
+from daisychain.trainer.state.training_state import Best
 from daisychain.trainer.ticks import reported
-from daisychain.trainer.timeline import Timeline
 from daisychain.wire.job_yaml import RESULT_FOLDER
 
 

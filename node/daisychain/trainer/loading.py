@@ -13,13 +13,13 @@ from daisychain.core.orders import LoadRun
 from daisychain.core.reports import TrainerReady
 from daisychain.core.shares import Capacity
 from daisychain.errors import JobError
-from daisychain.trainer.capacity import measure, rounding_digest
-from daisychain.trainer.engine import Engine
-from daisychain.trainer.journal import Journal
-from daisychain.trainer.load import load_job
-from daisychain.trainer.loaded import LoadedJob
-from daisychain.trainer.state import TrainingState
-from daisychain.trainer.timeline import Timeline
+from daisychain.trainer.engine.capacity import measure, rounding_digest
+from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.timeline import Timeline
+from daisychain.trainer.jobs.load import load_job
+from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.record.journal import Journal
+from daisychain.trainer.state.training_state import TrainingState
 from daisychain.wire.job_yaml import parse_job
 
 JOB_FILE = "job.yaml"

@@ -18,14 +18,14 @@ from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError, StorageError, WorldError
 from daisychain.trainer.control import Arrived, Desk
 from daisychain.trainer.finish import finish
-from daisychain.trainer.formation import Formation
-from daisychain.trainer.group import FormedWorld, GroupSettings
 from daisychain.trainer.link import AgentLink
 from daisychain.trainer.loading import Run, load_run
 from daisychain.trainer.phases import PhaseClock
-from daisychain.trainer.reconcile import NobodySoundError
+from daisychain.trainer.state.reconcile import NobodySoundError
+from daisychain.trainer.state.transfer import Prepared, Settling
 from daisychain.trainer.ticks import Ticks
-from daisychain.trainer.transfer import Prepared, Settling
+from daisychain.trainer.world.formation import Formation
+from daisychain.trainer.world.group import FormedWorld, GroupSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,15 +14,15 @@ import torch
 from daisychain.core.reports import Phase, Progress
 from daisychain.core.world import WorldPlan
 from daisychain.errors import WorldError
-from daisychain.trainer import journal as record
-from daisychain.trainer.capacity import Speeds
-from daisychain.trainer.engine import Reduced
-from daisychain.trainer.evaluation import Evaluation
-from daisychain.trainer.group import FormedWorld
+from daisychain.trainer.engine.capacity import Speeds
+from daisychain.trainer.engine.engine import Reduced
+from daisychain.trainer.engine.evaluation import Evaluation
 from daisychain.trainer.loading import Run
 from daisychain.trainer.phases import PhaseClock
-from daisychain.trainer.state import Action
-from daisychain.trainer.transfer import Prepared, Settling
+from daisychain.trainer.record import journal as record
+from daisychain.trainer.state.training_state import Action
+from daisychain.trainer.state.transfer import Prepared, Settling
+from daisychain.trainer.world.group import FormedWorld
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from daisychain.core.events import LinkUp, Received
-from daisychain.net.cluster_key import ClusterKey
+from daisychain.net.identity.cluster_key import ClusterKey
 from support.chain_node import ChainNode, heartbeat, running
 
 pytestmark = pytest.mark.integration

@@ -13,7 +13,7 @@ import pytest
 
 from daisychain.core.events import CandidateSeen, Received
 from daisychain.core.messages import Heartbeat, HeartbeatAck
-from daisychain.net.cluster_key import ClusterKey
+from daisychain.net.identity.cluster_key import ClusterKey
 from support.async_waiting import until_async
 from support.chain_node import ChainNode, heartbeat, running
 

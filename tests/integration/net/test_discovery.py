@@ -10,10 +10,10 @@ import pytest
 
 from daisychain.core.events import CandidateSeen
 from daisychain.core.ids import Address, ClusterId, NodeId
-from daisychain.net.discovery import Discovery, DiscoverySettings
+from daisychain.net.discovery.discovery import Discovery, DiscoverySettings
+from daisychain.net.discovery.seeds import SeedSource, parse_seeds
+from daisychain.net.discovery.sources import Announcement, SourceHealth, SourceState
 from daisychain.net.interface_choice import InterfaceChoice, Network
-from daisychain.net.seeds import SeedSource, parse_seeds
-from daisychain.net.sources import Announcement, SourceHealth, SourceState
 from support.async_waiting import until_async
 from support.stand_ins import tailscale
 

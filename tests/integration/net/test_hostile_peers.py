@@ -15,10 +15,10 @@ import pytest
 
 from daisychain.core.events import CandidateSeen, DialFailed, InboundLost, LinkDown, LinkUp, Received
 from daisychain.core.messages import Heartbeat, Hello, Message
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.handshake import REFUSAL_HEADER
-from daisychain.net.limits import GateSettings
-from daisychain.net.transport import TransportSettings
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.links.handshake import REFUSAL_HEADER
+from daisychain.net.links.limits import GateSettings
+from daisychain.net.links.transport import TransportSettings
 from daisychain.wire.codec import MESSAGE_MAX_BYTES, PEER_CODEC, WIRE_VERSION
 from support.async_waiting import until_async
 from support.chain_node import ChainNode, heartbeat, running, undisturbed
@@ -311,8 +311,8 @@ def test_a_version_skewed_node_is_named_by_the_dialler(
             monkeypatch.setattr("daisychain.net.dialler.offer", lambda nonce: {**offer(nonce), WIRE: "2"})
             return await new.refused_by(old.address)
 
-    from daisychain.net.handshake import WIRE_HEADER as WIRE
-    from daisychain.net.handshake import offer
+    from daisychain.net.links.handshake import WIRE_HEADER as WIRE
+    from daisychain.net.links.handshake import offer
 
     failed = asyncio.run(scenario())
     assert not failed.refused

@@ -21,9 +21,9 @@ from daisychain.core.events import CandidateSeen, DialFailed, InboundLost, LinkD
 from daisychain.core.ids import Address, Generation, NodeId, Term
 from daisychain.core.messages import Goodbye, HeartbeatAck, OfferBlob
 from daisychain.errors import NetworkError
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.identity import gives_way
-from daisychain.net.transport import TransportSettings
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.identity.node_identity import gives_way
+from daisychain.net.links.transport import TransportSettings
 from support.async_waiting import until_async
 from support.chain_node import LOOPBACK, ChainNode, heartbeat, running
 

@@ -9,11 +9,11 @@ import secrets
 import sys
 
 from daisychain.core.ids import Address, ClusterId, NodeId
+from daisychain.net.discovery.mdns import MdnsSource
+from daisychain.net.discovery.mdns_check import check_mdns
+from daisychain.net.discovery.mdns_listener import MdnsSettings
+from daisychain.net.discovery.sources import Announcement, SourceHealth
 from daisychain.net.interface_choice import InterfaceChoice, Network
-from daisychain.net.mdns import MdnsSource
-from daisychain.net.mdns_check import check_mdns
-from daisychain.net.mdns_listener import MdnsSettings
-from daisychain.net.sources import Announcement, SourceHealth
 from support.async_waiting import until_async
 from support.listening import Heard, running
 
@@ -77,9 +77,9 @@ ANNOUNCE = """
 import asyncio, sys
 from daisychain.core.ids import Address
 from daisychain.net.interface_choice import InterfaceChoice, Network
-from daisychain.net.mdns import MdnsSource
-from daisychain.net.mdns_listener import MdnsSettings
-from daisychain.net.sources import Announcement
+from daisychain.net.discovery.mdns import MdnsSource
+from daisychain.net.discovery.mdns_listener import MdnsSettings
+from daisychain.net.discovery.sources import Announcement
 lo = InterfaceChoice("lo", "127.0.0.1", 8, Network.LOOPBACK, "", ())
 node = Announcement(sys.argv[1], sys.argv[2], Address("127.0.0.1", int(sys.argv[3])), "0.1.0")
 source = MdnsSource(node, lo, MdnsSettings(record_ttl_s=1))

@@ -16,14 +16,14 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 from daisychain.core.events import CandidateSeen
 from daisychain.core.ids import Address, ClusterId, NodeId
 from daisychain.errors import NetworkError
-from daisychain.net.discovery import Discovery, DiscoverySettings
+from daisychain.net.discovery.discovery import Discovery, DiscoverySettings
+from daisychain.net.discovery.mdns import MdnsSource
+from daisychain.net.discovery.mdns_listener import MdnsSettings
+from daisychain.net.discovery.mdns_record import SERVICE_TYPE, service_name
+from daisychain.net.discovery.seeds import parse_seeds
+from daisychain.net.discovery.sources import Announcement, SourceHealth
 from daisychain.net.interface_choice import InterfaceChoice, Network, choose_interface, why_gone
 from daisychain.net.interfaces import default_route_address, list_interfaces
-from daisychain.net.mdns import MdnsSource
-from daisychain.net.mdns_listener import MdnsSettings
-from daisychain.net.mdns_record import SERVICE_TYPE, service_name
-from daisychain.net.seeds import parse_seeds
-from daisychain.net.sources import Announcement, SourceHealth
 from support.async_waiting import until_async
 from support.listening import running
 from support.namespaces import cable, inside, ip, namespaces, sysctl

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from daisychain.core.ids import Address
-from daisychain.net import seeds
-from daisychain.net.seeds import SeedSettings, SeedSource, parse_seeds
-from daisychain.net.sources import SourceHealth
+from daisychain.net.discovery import seeds
+from daisychain.net.discovery.seeds import SeedSettings, SeedSource, parse_seeds
+from daisychain.net.discovery.sources import SourceHealth
 from support.async_waiting import until_async
 from support.listening import running
 

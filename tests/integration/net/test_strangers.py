@@ -19,9 +19,9 @@ from cryptography.x509.oid import NameOID
 
 from daisychain.core.events import CandidateSeen, Received
 from daisychain.core.ids import Address
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.limits import GateSettings
-from daisychain.net.transport import TransportSettings
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.links.limits import GateSettings
+from daisychain.net.links.transport import TransportSettings
 from support.async_waiting import until_async
 from support.chain_node import ChainNode, running, undisturbed
 from support.raw_link import Intruder

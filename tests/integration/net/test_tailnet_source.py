@@ -10,8 +10,8 @@ import pytest
 
 from daisychain.core.ids import Address
 from daisychain.errors import NetworkError
-from daisychain.net.sources import SourceHealth
-from daisychain.net.tailnet import TailnetSettings, TailnetSource, read_tailnet
+from daisychain.net.discovery.sources import SourceHealth
+from daisychain.net.discovery.tailnet import TailnetSettings, TailnetSource, read_tailnet
 from support.async_waiting import until_async
 from support.listening import running
 from support.stand_ins import tailscale

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from daisychain.net.cluster_key import ClusterKey
+from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.net.interface_choice import Network
 from daisychain.runtime import doctor
 from daisychain.runtime.doctor import DoctorRequest, run_checks

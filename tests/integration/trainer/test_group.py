@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from daisychain.errors import WorldError
-from daisychain.trainer.exchange import Pending
-from daisychain.trainer.formation import Formation
-from daisychain.trainer.group import FormedWorld
-from daisychain.trainer.sockets import open_sockets
+from daisychain.trainer.engine.exchange import Pending
+from daisychain.trainer.world.formation import Formation
+from daisychain.trainer.world.group import FormedWorld
+from daisychain.trainer.world.sockets import open_sockets
 from support.formed_worlds import each, form, formed, start
 from support.waiting import until
 

@@ -12,16 +12,16 @@ import torch
 
 from daisychain.core.ids import RunId
 from daisychain.errors import WorldError
-from daisychain.trainer import transfer
-from daisychain.trainer.engine import Engine
-from daisychain.trainer.exchange import Alone
-from daisychain.trainer.group import FormedWorld
-from daisychain.trainer.journal import Journal, StepLine, WorldInfo
-from daisychain.trainer.load import load_job
-from daisychain.trainer.reconcile import NobodySoundError
-from daisychain.trainer.state import TrainingState
-from daisychain.trainer.timeline import Timeline
-from daisychain.trainer.transfer import Prepared, Settled, Settling
+from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.exchange import Alone
+from daisychain.trainer.engine.timeline import Timeline
+from daisychain.trainer.jobs.load import load_job
+from daisychain.trainer.record.journal import Journal, StepLine, WorldInfo
+from daisychain.trainer.state import transfer
+from daisychain.trainer.state.reconcile import NobodySoundError
+from daisychain.trainer.state.training_state import TrainingState
+from daisychain.trainer.state.transfer import Prepared, Settled, Settling
+from daisychain.trainer.world.group import FormedWorld
 from daisychain.wire.job_yaml import parse_job
 from support.formed_worlds import each, formed
 from support.job_folders import regression_job

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from daisychain.cli.demo.screen import report_lines
 from daisychain.cli.demo.story import DemoReport, Fault, first_shares, recovery_s
-from daisychain.trainer.journal import StepLine, WorldInfo
+from daisychain.trainer.record.journal import StepLine, WorldInfo
 
 
 def line(step: int, generation: str, at: float, shares: tuple[int, ...] = (64, 64)) -> StepLine:

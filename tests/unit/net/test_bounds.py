@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from daisychain.core.ids import Generation, NodeId, Term
 from daisychain.core.messages import Goodbye, HeartbeatAck, Message, OfferBlob
 from daisychain.errors import ProtocolError
-from daisychain.net.framing import LinkSecrets, Opener, Sealer
-from daisychain.net.handshake import close_reason
-from daisychain.net.limits import Gate, GateSettings, TokenBucket
-from daisychain.net.outbox import Outbox
-from daisychain.net.refusals import LINES_MAX, SOURCES_MAX, RefusalLog, printable
+from daisychain.net.links.framing import LinkSecrets, Opener, Sealer
+from daisychain.net.links.handshake import close_reason
+from daisychain.net.links.limits import Gate, GateSettings, TokenBucket
+from daisychain.net.links.outbox import Outbox
+from daisychain.net.links.refusals import LINES_MAX, SOURCES_MAX, RefusalLog, printable
 from support.chain_node import heartbeat
 
 NODE = NodeId("a" * 32)

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from daisychain.errors import IdentityError
-from daisychain.net.cluster_key import GROUPS, SECRET_BYTES, ClusterKey, join_line, rotate
+from daisychain.net.identity.cluster_key import GROUPS, SECRET_BYTES, ClusterKey, join_line, rotate
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 secrets = st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from daisychain.core.ids import NodeId
 from daisychain.errors import IdentityError, ProtocolError
-from daisychain.net.certificates import Authority, cluster_id_in, node_id_in, node_id_of_key
-from daisychain.net.cluster_key import ClusterKey
-from daisychain.net.identity import NodeIdentity, gives_way
+from daisychain.net.identity.certificates import Authority, cluster_id_in, node_id_in, node_id_of_key
+from daisychain.net.identity.cluster_key import ClusterKey
+from daisychain.net.identity.node_identity import NodeIdentity, gives_way
 from support.chain_node import node_info
 
 KEY = ClusterKey(bytes(range(20)))

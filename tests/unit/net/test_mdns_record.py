@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.core.ids import Address, ClusterId, NodeId
-from daisychain.net.mdns_record import Neighbour, node_of, read_neighbour, service_name, text_of
-from daisychain.net.sources import Announcement
+from daisychain.net.discovery.mdns_record import Neighbour, node_of, read_neighbour, service_name, text_of
+from daisychain.net.discovery.sources import Announcement
 
 NODE, CLUSTER = NodeId("0123456789abcdef" * 2), ClusterId("fedcba9876543210")
 ANNOUNCEMENT = Announcement(NODE, CLUSTER, Address("10.0.0.1", 7447), "0.1.0")

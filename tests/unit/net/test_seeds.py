@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from daisychain.errors import ConfigError
-from daisychain.net.seeds import SEEDS_MAX, Seed, parse_seeds
+from daisychain.net.discovery.seeds import SEEDS_MAX, Seed, parse_seeds
 
 
 def test_hosts_ports_and_brackets_are_read() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import NetworkError
-from daisychain.net.tailnet_status import TAG, TailnetStatus, parse_status, slow_path, whom_to_dial
+from daisychain.net.discovery.tailnet_status import TAG, TailnetStatus, parse_status, slow_path, whom_to_dial
 from support.tailscale_json import peer, status
 
 

@@ -12,11 +12,11 @@ from daisychain.core.ids import Address, ClusterId, NodeId
 from daisychain.host.gpu import DeviceChoice, Gpu, GpuList, choose_device
 from daisychain.host.hardware import judge_hardware
 from daisychain.host.limits import Limits
+from daisychain.net.discovery.mdns_check import MdnsFinding
+from daisychain.net.discovery.mdns_record import Neighbour
+from daisychain.net.discovery.tailnet_status import parse_status, whom_to_dial
 from daisychain.net.interface_choice import Network, choose_interface
 from daisychain.net.interfaces import Interface, InterfaceAddress
-from daisychain.net.mdns_check import MdnsFinding
-from daisychain.net.mdns_record import Neighbour
-from daisychain.net.tailnet_status import parse_status, whom_to_dial
 from daisychain.runtime import doctor_rules as rules
 from daisychain.runtime.doctor_rules import Check, CheckState, TorchFacts
 from support.tailscale_json import peer, status

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from daisychain.trainer.load import load_job
-from daisychain.trainer.loaded import LoadedJob
+from daisychain.trainer.jobs.load import load_job
+from daisychain.trainer.jobs.loaded import LoadedJob
 from daisychain.wire.job_yaml import parse_job
 
 MakeTable = Callable[..., LoadedJob]

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daisychain.trainer.audit import audit
-from daisychain.trainer.journal import Evaluation, EvaluationLine, Line, StepLine, WorldInfo
+from daisychain.trainer.record.audit import audit
+from daisychain.trainer.record.journal import Evaluation, EvaluationLine, Line, StepLine, WorldInfo
 
 
 class Epochs:

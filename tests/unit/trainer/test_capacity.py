@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.core.shares import Capacity, split
-from daisychain.trainer import capacity, threads
-from daisychain.trainer.capacity import Speeds, line, measure, rounding_digest
-from daisychain.trainer.engine import Engine
+from daisychain.trainer.engine import capacity, threads
+from daisychain.trainer.engine.capacity import Speeds, line, measure, rounding_digest
+from daisychain.trainer.engine.engine import Engine
 from support.engine_jobs import Cnn, Noisy, Recipe, adam, identical, state_of
 
 UNITS = 120

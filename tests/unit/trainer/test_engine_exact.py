@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from daisychain.trainer import gradients
-from daisychain.trainer.exchange import Alone
+from daisychain.trainer.engine import gradients
+from daisychain.trainer.engine.exchange import Alone
 from support.engine_jobs import (
     Cnn,
     GroupNormed,

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from daisychain.errors import JobError, WorldError
-from daisychain.trainer.capacity import rounding_digest
-from daisychain.trainer.engine import Engine, Reduced
-from daisychain.trainer.exchange import Alone, Exchange
-from daisychain.trainer.loaded import LoadedJob, LossSum
+from daisychain.trainer.engine.capacity import rounding_digest
+from daisychain.trainer.engine.engine import Engine, Reduced
+from daisychain.trainer.engine.exchange import Alone, Exchange
+from daisychain.trainer.jobs.loaded import LoadedJob, LossSum
 from support.engine_jobs import (
     FEATURES,
     Batch,

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from daisychain.errors import JobError
-from daisychain.trainer import fixed_point
-from daisychain.trainer.exchange import Alone, Exchange
-from daisychain.trainer.loaded import LossSum
+from daisychain.trainer.engine import fixed_point
+from daisychain.trainer.engine.exchange import Alone, Exchange
+from daisychain.trainer.jobs.loaded import LossSum
 from support.engine_jobs import (
     Batch,
     Cnn,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import ProtocolError, StorageError
-from daisychain.trainer.journal import (
+from daisychain.trainer.record.journal import (
     FLUSH_BYTES,
     FLUSH_EVERY_S,
     LINE_MAX_BYTES,

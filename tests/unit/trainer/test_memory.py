@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from daisychain.trainer import memory
-from daisychain.trainer.capacity import fit_memory
-from daisychain.trainer.compute import MICRO_BATCH
+from daisychain.trainer.engine import memory
+from daisychain.trainer.engine.capacity import fit_memory
+from daisychain.trainer.engine.compute import MICRO_BATCH
 from support.engine_jobs import CLASSES, FEATURES, Recipe
 
 

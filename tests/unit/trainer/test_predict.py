@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import save_file
 
 from daisychain.errors import JobError, StorageError
-from daisychain.trainer import predict as predicting
-from daisychain.trainer.loaded import LoadedJob
-from daisychain.trainer.model_file import CARD_KEY, read_model
-from daisychain.trainer.predict import predict_rows
+from daisychain.trainer.jobs import predict as predicting
+from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.jobs.model_file import CARD_KEY, read_model
+from daisychain.trainer.jobs.predict import predict_rows
 from unit.trainer.conftest import MakePython, MakeTable
 from unit.trainer.test_python_job import WHOLE
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from daisychain.errors import JobError, WorldError
-from daisychain.trainer.loaded import LoadedJob
+from daisychain.trainer.jobs.loaded import LoadedJob
 from unit.trainer.conftest import MakePython
 
 HEAD = """

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import WorldError
-from daisychain.trainer.reconcile import Decision, NobodySoundError, Record, decide
+from daisychain.trainer.state.reconcile import Decision, NobodySoundError, Record, decide
 from support.plans import node_id
 
 TOLERANCE = 1e-6

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from daisychain.errors import StorageError
-from daisychain.trainer import results
-from daisychain.trainer.audit import audit
-from daisychain.trainer.journal import Evaluation
-from daisychain.trainer.results import Summary, publish, read_summary, write_summary
+from daisychain.trainer.record import results
+from daisychain.trainer.record.audit import audit
+from daisychain.trainer.record.journal import Evaluation
+from daisychain.trainer.record.results import Summary, publish, read_summary, write_summary
 
 
 class OneStep:

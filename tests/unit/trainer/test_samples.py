@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from daisychain.trainer.samples import ColumnSamples, DatasetSamples, Items, moved
+from daisychain.trainer.jobs.samples import ColumnSamples, DatasetSamples, Items, moved
 
 CPU = torch.device("cpu")
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.core.job_spec import JobSpec, PythonModel
-from daisychain.trainer import granules
-from daisychain.trainer.sampler import granule_seed, order, own_units
-from daisychain.trainer.timeline import StepPosition, Timeline
+from daisychain.trainer.engine import granules
+from daisychain.trainer.engine.sampler import granule_seed, order, own_units
+from daisychain.trainer.engine.timeline import StepPosition, Timeline
 
 SPEC = JobSpec(PythonModel("model.py"), 24, 3, None)
 sizes = st.integers(1, 500)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from daisychain.trainer.sketch import Sketcher, differ
+from daisychain.trainer.state.sketch import Sketcher, differ
 
 TOLERANCE = 1e-6
 

@@ -9,13 +9,13 @@ import torch
 
 from daisychain.core.ids import RunId
 from daisychain.errors import ProtocolError
-from daisychain.trainer.engine import Engine
-from daisychain.trainer.evaluation import Evaluation
-from daisychain.trainer.exchange import Alone
-from daisychain.trainer.loaded import LoadedJob
-from daisychain.trainer.state import Action, TrainingState
-from daisychain.trainer.timeline import Timeline
-from daisychain.trainer.trees import pack, unpack
+from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.evaluation import Evaluation
+from daisychain.trainer.engine.exchange import Alone
+from daisychain.trainer.engine.timeline import Timeline
+from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.state.training_state import Action, TrainingState
+from daisychain.trainer.state.trees import pack, unpack
 
 CODE = """
 import torch

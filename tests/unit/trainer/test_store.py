@@ -9,7 +9,7 @@ import pytest
 
 from daisychain.core.messages import BLOB_MAX_BYTES
 from daisychain.errors import WorldError
-from daisychain.trainer.store import BlobStore
+from daisychain.trainer.world.store import BlobStore
 
 
 def store(rank: int = 0, size: int = 3, timeout_s: float = 5.0) -> tuple[BlobStore, list[bytes]]:

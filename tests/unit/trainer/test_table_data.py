@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import JobError
-from daisychain.trainer.table_data import MISSING, Table, TextColumn, read_table
+from daisychain.trainer.jobs.table_data import MISSING, Table, TextColumn, read_table
 
 
 def table(tmp_path: Path, data: str | bytes, name: str = "rows.csv", **more: tuple[str, ...]) -> Table:

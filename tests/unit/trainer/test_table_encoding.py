@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import JobError
-from daisychain.trainer.table_data import Floats, Table, TextColumn
-from daisychain.trainer.table_encoding import (
+from daisychain.trainer.jobs.table_data import Floats, Table, TextColumn
+from daisychain.trainer.jobs.table_encoding import (
     CATEGORIES_MAX,
     CLASSES_MAX,
     CategoryColumn,

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from daisychain.errors import JobError
-from daisychain.trainer.loaded import LoadedJob, Samples
-from daisychain.trainer.model_file import read_model
-from daisychain.trainer.table_job import held_out_rows
+from daisychain.trainer.jobs.loaded import LoadedJob, Samples
+from daisychain.trainer.jobs.model_file import read_model
+from daisychain.trainer.jobs.table_job import held_out_rows
 from unit.trainer.conftest import MakeTable
 
 ROWS = "x,c,y\n" + "".join(f"{row},{'uvw'[row % 3]},{'no' if row < 10 else 'yes'}\n" for row in range(20))

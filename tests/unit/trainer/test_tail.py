@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daisychain.trainer.tail import LARGEST, ExactSum, Sums, Tail, value_of
+from daisychain.trainer.engine.tail import LARGEST, ExactSum, Sums, Tail, value_of
 
 reasonable = st.floats(-1e12, 1e12).filter(lambda value: value == 0 or abs(value) > 2.0**-27)
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import JobError, ProtocolError
-from daisychain.trainer.trees import HEADER_MAX_BYTES, pack, unpack
+from daisychain.trainer.state.trees import HEADER_MAX_BYTES, pack, unpack
 
 
 def back_and_forth(tree: Any) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from daisychain.cli.client import AgentClient
 from daisychain.errors import AgentError, DaisyChainError
-from daisychain.net.cluster_key import ClusterKey
+from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.runtime.agent_status import AgentStatus
 
 START_S = 30.0

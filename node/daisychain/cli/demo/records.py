@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daisychain.errors import StorageError
-from daisychain.trainer.journal import StepLine, parse_line
-from daisychain.trainer.results import METRICS_FILE, MODEL_FILE, Summary, read_summary
+from daisychain.trainer.record.journal import StepLine, parse_line
+from daisychain.trainer.record.results import METRICS_FILE, MODEL_FILE, Summary, read_summary
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from daisychain.cli.demo.story import DemoReport, Fault, tell
 from daisychain.cli.demo.verify import make_reproducible, train_alone
 from daisychain.core.jobs import JobState
 from daisychain.errors import JobError, NetworkError
+from daisychain.net.discovery.mdns_check import check_mdns
 from daisychain.net.interface_choice import Network, choose_interface
 from daisychain.net.interfaces import list_interfaces
-from daisychain.net.mdns_check import check_mdns
 from daisychain.runtime.agent_status import AgentStatus
 
 RUN_S = 900.0

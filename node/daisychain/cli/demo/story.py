@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from daisychain.trainer.journal import StepLine
+from daisychain.trainer.record.journal import StepLine
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Where other nodes may be: mDNS, the tailnet, given addresses. Candidates, never trust."""

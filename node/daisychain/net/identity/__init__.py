@@ -1,0 +1,1 @@
+"""The cluster key, and who a node is."""

@@ -1,0 +1,1 @@
+"""Authenticated links between nodes: mutual TLS, bounded in everything."""

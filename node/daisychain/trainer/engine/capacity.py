@@ -1,0 +1,180 @@
+"""How fast this node is at this job, and how a world's shares follow the speeds it sees.
+
+`measure` tries the job's own model and data; `Speeds` (pure) turns each step's compute seconds into shares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from daisychain.core.shares import Capacity, amortised, split
+from daisychain.trainer.engine.compute import MICRO_BATCH
+from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.faults import user_code
+from daisychain.trainer.engine.gradients import clear
+from daisychain.trainer.engine.memory import Kept, free_bytes, micro_batch
+from daisychain.trainer.engine.randomness import restored_generators
+
+WARM_UPS = 2
+LEAST_TIMES = 3
+
+WINDOW = 5
+"""Steps whose median speed counts: one or two slow ones change nothing."""
+
+GAIN = 0.03
+"""Shares change when the step would end this much sooner."""
+
+EVERY = 2
+"""Steps between two looks at the shares."""
+
+FORGIVING = 0.02
+"""A node without a share shows no speed: its last one drifts back this much a step to the measured one."""
+
+
+def measure(
+    engine: Engine, budget_s: float = 1.0, clock: Callable[[], float] = time.perf_counter
+) -> Capacity:
+    """Return this node's capacity in units of the job, from forward and backward at two sizes.
+
+    Takes about ``budget_s`` (more only when a single unit takes longer) and leaves model, optimizer and
+    generators as they were. Raises `JobError` when the job's code fails.
+    """
+    position = engine.timeline.position(0)
+    total = engine.units(position)
+
+    def run(units: int) -> float:
+        started = clock()
+        engine.computer.compute(position, range(units))
+        return clock() - started
+
+    ends_at = clock() + budget_s
+    with restored_generators(), user_code(engine.job, "while its speed was measured"):
+        try:
+            fit_memory(engine)
+            large = 1
+            took_s = min(run(large) for _ in range(WARM_UPS))
+            while large < total and took_s < budget_s / 20:
+                large = min(total, 2 * large)
+                took_s = min(run(large) for _ in range(WARM_UPS))
+            small = max(1, large // 4)
+            if small < large:
+                run(small)
+            small_s: list[float] = []
+            large_s: list[float] = []
+            while len(large_s) < LEAST_TIMES or clock() < ends_at:
+                small_s.append(run(small))  # in turns, so that a slow moment hits both
+                large_s.append(run(large))
+        finally:
+            clear(engine.job.model.parameters())
+    return line(small, statistics.median(small_s), large, statistics.median(large_s))
+
+
+def fit_memory(engine: Engine, free: int | None = None) -> None:
+    """Bound the engine's micro-batches by what one forward of two samples keeps for backward.
+
+    ``free``: bytes; None = as found. Leaves gradients; with granules nothing is bounded.
+    """
+    computer = engine.computer
+    if engine.job.needs_granules:
+        return
+    samples = min(2, engine.timeline.position(0).samples)
+    with Kept(computer.layout.parameters) as kept:
+        computer.compute(engine.timeline.position(0), range(samples))
+    device = computer.layout.parameters[0].device
+    available = free_bytes(device) if free is None else free
+    computer.largest = micro_batch(kept.bytes / samples, available, MICRO_BATCH)
+
+
+def line(small: int, small_s: float, large: int, large_s: float) -> Capacity:
+    """Return the capacity through two measured points; noise never makes a part of it negative."""
+    if large == small or large_s <= small_s:
+        return Capacity(0.0, max(large_s / large, 1e-9))
+    per_unit_s = min((large_s - small_s) / (large - small), large_s / large)
+    return Capacity(max(0.0, large_s - per_unit_s * large), per_unit_s)
+
+
+def rounding_digest(engine: Engine) -> str:
+    """Return 16 hex digits: the digest of the gradient of the run's first unit.
+
+    Equal on machines that round alike, provided the model is still as it was loaded.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    with restored_generators(), user_code(engine.job, "while its rounding was tried"):
+        try:
+            engine.computer.compute(engine.timeline.position(0), range(1))
+            for parameter in engine.computer.layout.parameters:
+                if parameter.grad is not None:
+                    digest.update(parameter.grad.detach().cpu().contiguous().numpy().tobytes())
+        finally:
+            clear(engine.job.model.parameters())
+    return digest.hexdigest()
+
+
+class Speeds:
+    """A world's shares: from the plan's capacities at first, then from what the steps show. Pure.
+
+    Every rank feeds it the same numbers (from the rider) and so computes the same shares. For each rank
+    it keeps the ratio of seen to predicted seconds; the median of the last `WINDOW` scales its capacity.
+    """
+
+    def __init__(self, capacities: Sequence[Capacity]) -> None:
+        self._measured = tuple(capacities)
+        self._ratios = tuple(deque([1.0], maxlen=WINDOW) for _ in self._measured)
+        self._accepted = [1.0] * len(self._measured)
+        self._known: dict[int, tuple[int, ...]] = {}
+        self._steps = 0
+
+    def shares(self, units: int) -> tuple[int, ...]:
+        """Return the units of each rank, in rank order; they sum to ``units``."""
+        if len(self._measured) == 1:
+            return (units,)
+        if units not in self._known:
+            self._known[units] = split(amortised(self._scaled(self._accepted), units), units)
+        return self._known[units]
+
+    def capacities(self) -> tuple[Capacity, ...]:
+        """Return the capacities as the last steps show them."""
+        return self._scaled(self._seen())
+
+    def observe(self, shares: Sequence[int], compute_s: Sequence[float]) -> None:
+        """Take note of a committed step: who computed how much, in how many seconds of its own."""
+        if len(self._measured) == 1:
+            return
+        for capacity, ratios, units, took_s in zip(
+            self._measured, self._ratios, shares, compute_s, strict=True
+        ):
+            if units > 0 and took_s > 0:
+                ratios.append(took_s / capacity.step_s(units))
+            elif units == 0:
+                ratios.append(ratios[-1] + FORGIVING * (1.0 - ratios[-1]))
+        self._steps += 1
+        if self._steps % EVERY == 0:
+            self._consider(sum(shares))
+
+    def _consider(self, units: int) -> None:
+        seen = self._seen()
+        changes = [now / then for now, then in zip(seen, self._accepted, strict=True)]
+        if max(changes) <= min(changes) * (1.0 + GAIN):
+            return  # all alike: no other split can gain as much
+        speeds = amortised(self._scaled(seen), units)
+        better = split(speeds, units)
+        if _step_s(speeds, better) < (1.0 - GAIN) * _step_s(speeds, self.shares(units)):
+            self._accepted = seen
+            self._known = {units: better}
+
+    def _seen(self) -> list[float]:
+        return [statistics.median(ratios) for ratios in self._ratios]
+
+    def _scaled(self, ratios: Sequence[float]) -> tuple[Capacity, ...]:
+        return tuple(
+            Capacity(each.fixed_s * ratio, each.per_unit_s * ratio, each.max_units)
+            for each, ratio in zip(self._measured, ratios, strict=True)
+        )
+
+
+def _step_s(capacities: Sequence[Capacity], shares: Sequence[int]) -> float:
+    return max(each.step_s(units) for each, units in zip(capacities, shares, strict=True))

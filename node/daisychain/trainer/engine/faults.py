@@ -1,0 +1,51 @@
+"""Errors of the user's code and numbers, told with the file, the line and what to do."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import PurePath
+
+from daisychain.core.job_spec import PythonModel
+from daisychain.errors import DaisyChainError, JobError
+from daisychain.trainer.jobs.loaded import LoadedJob
+
+NOT_FINITE_REMEDY = (
+    "Lower the learning rate, set clip_grad_norm, or look for NaN and extreme values in the data"
+)
+
+
+def job_file(job: LoadedJob) -> str:
+    """Return the file that an error of this job is looked for in."""
+    return job.spec.model.file if isinstance(job.spec.model, PythonModel) else "job.yaml"
+
+
+@contextmanager
+def user_code(job: LoadedJob, doing: str) -> Iterator[None]:
+    """Turn an exception of the job's own code into `JobError` with the last line of its file on the way.
+
+    Errors that are ours already (`JobError`, `WorldError`) pass. ``doing``: e.g. ``"in step 12"``.
+    """
+    try:
+        yield
+    except DaisyChainError:
+        raise
+    except Exception as error:
+        raise _told(job, doing, error) from error
+
+
+def _told(job: LoadedJob, doing: str, error: Exception) -> JobError:
+    file = job_file(job)
+    name = PurePath(file).name
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if PurePath(frame.filename).name == name
+    ]
+    where = f"{file}:{lines[-1]}" if lines else file
+    text = " ".join(str(error).split()) or "no message"
+    remedy = "Correct the line and submit the job again" if lines else ""
+    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
+        remedy = "Make the model, the granule or the global batch smaller"
+    return JobError(where, f"{type(error).__name__} {doing}: {text}", remedy)

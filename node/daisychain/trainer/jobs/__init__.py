@@ -1,0 +1,1 @@
+"""The user's job in memory: both kinds, and using what was trained."""

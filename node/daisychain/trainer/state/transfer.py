@@ -1,0 +1,211 @@
+"""The members of a new world come to hold one state: records told, reductions applied, states passed.
+
+Runs on every member at once, right after a formation and now and then while training goes on.
+What to do is decided in `reconcile`; here it is carried out over the world's own connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from daisychain.core.world import WorldPlan
+from daisychain.errors import ProtocolError, WorldError
+from daisychain.trainer.record.journal import Journal
+from daisychain.trainer.state.reconcile import Decision, Record, check_one_run, decide
+from daisychain.trainer.state.training_state import TrainingState, hash62
+from daisychain.trainer.state.trees import HEADER_MAX_BYTES, Packed
+from daisychain.trainer.world.group import FormedWorld
+
+ROUNDS_MAX = 4
+"""Records are told at most so often: once is usual, apply and transfer add one each."""
+
+LINE_ROOM_BYTES = 2048
+"""What one tick's metrics line may have on average when it is passed on."""
+
+_VERSION = 1
+_HEAD = 10
+_DIGEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A tick that is reduced on this rank and not committed.
+
+    Attributes:
+        tick: committed ticks once it is.
+        commit: commits it and records it; raises `JobError`.
+    """
+
+    tick: int
+    commit: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How the members came to one state.
+
+    Attributes:
+        received: this rank took another's state.
+        applied: this rank committed what it had prepared.
+        drifted: ranks that were at the same tick with another state, and were repaired.
+        rounds_alike: whether all members round alike: bit for bit is then kept in reproducible mode.
+    """
+
+    received: bool = False
+    applied: bool = False
+    drifted: tuple[int, ...] = ()
+    rounds_alike: bool = True
+
+
+class Settling:
+    """One node's side of it: its state, its journal, and what it has prepared."""
+
+    def __init__(self, state: TrainingState, journal: Journal, rounding: str) -> None:
+        """``rounding``: see `capacity.rounding_digest`."""
+        self._state = state
+        self._journal = journal
+        self._head = (hash62(str(state.run_id)), state.layout(), hash62(rounding))
+
+    def settle(
+        self,
+        world: FormedWorld,
+        plan: WorldPlan,
+        prepared: Prepared | None,
+        timeout_s: float | None = None,
+    ) -> Settled:
+        """Return once all members hold one state.
+
+        ``timeout_s`` bounds the first word from every member. Raises `WorldError`,
+        `reconcile.NobodySoundError`, and `JobError` when what was prepared cannot be applied.
+        """
+        done = Settled()
+        for _ in range(ROUNDS_MAX):
+            records = self._gather(world, plan, prepared, timeout_s)
+            timeout_s = None
+            decision = decide(records, self._state.tolerance)
+            alike = len({record.rounding for record in records}) == 1
+            done = replace(done, drifted=done.drifted or decision.drifted, rounds_alike=alike)
+            if decision.settled:
+                return done
+            if decision.apply:
+                if world.rank in decision.apply and prepared is not None:
+                    prepared.commit()
+                    done = replace(done, applied=True)
+                prepared = None  # of no use to anybody else
+                continue
+            if self._pass_state(world, decision, records):
+                done = replace(done, received=True)
+            prepared = None
+        raise WorldError(f"the members still hold different states after {ROUNDS_MAX} rounds")
+
+    def _gather(
+        self, world: FormedWorld, plan: WorldPlan, prepared: Prepared | None, timeout_s: float | None
+    ) -> list[Record]:
+        """Tell this member's record and return all of them, in rank order."""
+        state = self._state
+        sketch, digest = state.sketch(), state.digest()
+        counters = state.counters
+        head = torch.zeros(_HEAD + _DIGEST, dtype=torch.int64)
+        head[:_HEAD] = torch.tensor(
+            [
+                _VERSION,
+                *self._head,
+                counters.step,
+                counters.evaluations,
+                prepared.tick if prepared is not None else -1,
+                int(state.healed),
+                len(sketch),
+                int(bool(digest)),
+            ]
+        )
+        if digest:
+            words = [int.from_bytes(digest[at : at + 8], "big", signed=True) for at in range(0, 32, 8)]
+            head[_HEAD:] = torch.tensor(words)
+        heads = [part.tolist() for part in world.gather(head, timeout_s)]
+        records = [_record(plan, rank, numbers) for rank, numbers in enumerate(heads)]
+        check_one_run(records)
+        if any(numbers[8] != len(sketch) for numbers in heads):
+            raise WorldError("the members' optimizers or job settings are not alike")
+        sketches = world.gather(torch.tensor(sketch, dtype=torch.float64), timeout_s)
+        return [
+            replace(record, sketch=tuple(part.tolist()))
+            for record, part in zip(records, sketches, strict=True)
+        ]
+
+    def _pass_state(self, world: FormedWorld, decision: Decision, records: list[Record]) -> bool:
+        """Have each receiver take the donor's state; return whether this rank did."""
+        donor = decision.donor
+        if donor is None:
+            return False
+        packed = self._state.pack() if world.rank == donor else None
+        for receiver in decision.receivers:
+            if packed is not None:
+                self._give(world, donor, receiver, packed, records)
+            elif world.rank == receiver:
+                self._take(world, donor, records)
+            else:  # a move needs every rank
+                world.move(torch.empty(0, dtype=torch.int64), donor, receiver).wait()
+                world.move(torch.empty(0, dtype=torch.uint8), donor, receiver).wait()
+        return world.rank in decision.receivers
+
+    def _give(
+        self, world: FormedWorld, donor: int, receiver: int, packed: Packed, records: list[Record]
+    ) -> None:
+        lines = self._journal.lines_after(records[receiver].tick)
+        sizes = torch.tensor([len(packed.header), packed.payload.numel(), len(lines)])
+        world.move(sizes, donor, receiver).wait()
+        texts = torch.frombuffer(bytearray(packed.header + lines), dtype=torch.uint8)
+        world.move(torch.cat([packed.payload, texts]), donor, receiver).wait()
+
+    def _take(self, world: FormedWorld, donor: int, records: list[Record]) -> None:
+        own, theirs = records[world.rank], records[donor]
+        sizes = torch.zeros(3, dtype=torch.int64)
+        world.move(sizes, donor, world.rank).wait()
+        header_bytes, payload_bytes, lines_bytes = (int(size) for size in sizes.tolist())
+        bounds = (
+            (header_bytes, HEADER_MAX_BYTES),
+            (payload_bytes, self._state.payload_max_bytes()),
+            (lines_bytes, (max(0, theirs.tick - own.tick) + 1) * LINE_ROOM_BYTES),
+        )
+        for size, bound in bounds:
+            if not 0 <= size <= bound:
+                raise WorldError(f"a member offered {size} bytes of state where at most {bound} can be")
+        whole = torch.empty(payload_bytes + header_bytes + lines_bytes, dtype=torch.uint8)
+        world.move(whole, donor, world.rank).wait()
+        payload, texts = whole[:payload_bytes], whole[payload_bytes:].numpy().tobytes()
+        try:
+            self._state.unpack(texts[:header_bytes], payload)
+        except ProtocolError as error:
+            raise WorldError(str(error)) from error
+        self._journal.truncate_after(min(own.tick, theirs.tick))
+        self._journal.extend(texts[header_bytes:])
+        if self._state.tick != theirs.tick or self._journal.tick != theirs.tick:
+            self._state.sound = False
+            raise WorldError(
+                f"a state of tick {self._state.tick} with {self._journal.tick} metrics lines came "
+                f"where tick {theirs.tick} was told"
+            )
+
+
+def _record(plan: WorldPlan, rank: int, numbers: list[int]) -> Record:
+    """Return the record that a member's head stands for, its sketch still empty."""
+    version, run, layout, rounding, step, evaluations, prepared, healed, _, has_digest = numbers[:_HEAD]
+    member = plan.members[rank]
+    if version != _VERSION or step < 0 or evaluations < 0:
+        raise WorldError(f"{member.name} tells a record of version {version}, this node {_VERSION}")
+    digest = b"".join(word.to_bytes(8, "big", signed=True) for word in numbers[_HEAD:])
+    return Record(
+        node_id=member.node_id,
+        run=run,
+        layout=layout,
+        rounding=rounding,
+        step=step,
+        evaluations=evaluations,
+        prepared_tick=prepared if prepared >= 0 else None,
+        healed=healed == 1,
+        sketch=(),
+        digest=digest if has_digest else b"",
+    )

@@ -1,0 +1,1 @@
+"""One gloo world: formed beside the last, ended from any thread."""
