@@ -143,7 +143,7 @@ def test_saving_replaces_whole_and_failing_leaves_the_old_key(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("daisychain.net.secret_files.os.fsync", full)
+    monkeypatch.setattr("daisychain.net.identity.secret_files.os.fsync", full)
     with pytest.raises(IdentityError, match="cannot be written"):
         ClusterKey.generate().save(path)
     monkeypatch.undo()
