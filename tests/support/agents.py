@@ -21,6 +21,7 @@ from daisychain.core.jobs import JobState
 from daisychain.errors import DaisyChainError
 from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.runtime.agent_status import AgentStatus
+from support.cgroups import CpuGroup
 from support.waiting import until
 
 START_S = 20.0
@@ -184,8 +185,10 @@ class Chain:
         """Let the counting jobs train as fast as they can."""
         self._hurry.touch()
 
-    def start(self, name: str, *flags: str, wait: bool = True) -> Node:
-        """Start an agent; unless told otherwise, wait until it answers."""
+    def start(
+        self, name: str, *flags: str, wait: bool = True, within: CpuGroup | None = None
+    ) -> Node:
+        """Start an agent, ``within`` a control group if given; unless told otherwise, wait until it answers."""
         jobs, state, log = self.prepare(name), self.folder / name / "state", self.folder / name / "log"
         command = [sys.executable, "-m", "daisychain.cli", "node"]
         given = {
@@ -199,9 +202,12 @@ class Chain:
         for flag, value in given.items():
             if flag not in flags:
                 command += [flag, str(value)]
+        command += flags
+        if within is not None:
+            command = within.starting(command)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [*command, *flags], stdout=output, stderr=output, stdin=subprocess.DEVNULL
+                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
             )
         node = Node(name, state, jobs, process, time.monotonic(), log)
         self.nodes.append(node)

@@ -65,6 +65,7 @@ class Ticks:
         self._clocks = Clocks()
         self._speeds = Speeds([member.capacity for member in plan.members])
         self._reported_at = -math.inf
+        self._step_s = 0.0
         self._recent: deque[tuple[float, int]] = deque(maxlen=RATE_STEPS + 1)
 
     def train(self, settling: Settling) -> None:
@@ -91,10 +92,10 @@ class Ticks:
         reduced = run.engine.reduce_step(world, position, shares)
         prepared = Prepared(run.state.tick + 1, lambda: self._commit_step(reduced, began_at))
         self.prepared = prepared
-        compute_s = self._ride(reduced.compute_s)
+        compute_s, whole_s = self._ride(reduced.compute_s)
         prepared.commit()
         self.prepared = None
-        self._speeds.observe(shares, compute_s)
+        self._speeds.observe(shares, compute_s, whole_s)
 
     def _evaluate(self) -> None:
         run, world = self._run, self._world
@@ -110,27 +111,30 @@ class Ticks:
     def _predicted_s(self, units: int) -> float:
         return self._speeds.capacities()[self._world.rank].step_s(units)
 
-    def _ride(self, compute_s: float) -> list[float]:
+    def _ride(self, compute_s: float) -> tuple[list[float], float]:
         """Sum the rider: when it is complete here, every rank holds the whole reduction of this tick.
 
-        It is issued only after that is so on this rank. Returns each rank's compute seconds. The last number,
+        It is issued only after that is so on this rank. Returns each rank's compute seconds, and the seconds
+        that rank 0 took for the whole of its last step: all ranks go by the same. The last number,
         the ranks' ticks, guards against members that are not where they should be.
         """
         world, tick = self._world, self._run.state.tick
-        rider = torch.zeros(world.size + 1, dtype=torch.float64)
+        rider = torch.zeros(world.size + 2, dtype=torch.float64)
         rider[world.rank] = compute_s
+        if world.rank == 0:
+            rider[-2] = self._step_s
         rider[-1] = tick
         world.sum(rider).wait()
-        *seconds, ticks = rider.tolist()
+        *seconds, whole_s, ticks = rider.tolist()
         if ticks != tick * world.size:
             raise WorldError(f"the members are not all at tick {tick}")
-        return seconds
+        return seconds, whole_s
 
     def _commit_step(self, reduced: Reduced, began_at: float) -> None:
         run = self._run
         outcome = run.state.commit_step(reduced)
         now = self._clocks.monotonic()
-        step_s = now - began_at
+        self._step_s = step_s = now - began_at
         run.journal.append(
             record.StepLine(
                 step=run.state.step,

@@ -23,13 +23,17 @@ WARM_UPS = 2
 LEAST_TIMES = 3
 
 WINDOW = 5
-"""Steps whose median speed counts: one or two slow ones change nothing."""
+"""Blocks whose median speed counts: one or two slow ones change nothing."""
+
+BLOCK_S = 0.1
+"""Seconds of computing that make a block; a longer step is one by itself.
+
+A CPU quota lets a node run at full speed and then stops it, every 100 ms with the usual settings. A step
+that is shorter shows either, and most often the full speed; only a sum over such periods shows the truth.
+"""
 
 GAIN = 0.03
-"""Shares change when the step would end this much sooner."""
-
-EVERY = 2
-"""Steps between two looks at the shares."""
+"""Shares change when the whole step, exchange and all, would take this much less."""
 
 FORGIVING = 0.02
 """A node without a share shows no speed: its last one drifts back this much a step to the measured one."""
@@ -40,6 +44,7 @@ def measure(
 ) -> Capacity:
     """Return this node's capacity in units of the job, from forward and backward at two sizes.
 
+    The medians of both give the line; how much longer all of them took in sum, stalls included, stretches it.
     Takes about ``budget_s`` (more only when a single unit takes longer) and leaves model, optimizer and
     generators as they were. Raises `JobError` when the job's code fails.
     """
@@ -70,7 +75,29 @@ def measure(
                 large_s.append(run(large))
         finally:
             clear(engine.job.model.parameters())
-    return line(small, statistics.median(small_s), large, statistics.median(large_s))
+    found = line(small, statistics.median(small_s), large, statistics.median(large_s))
+    return scaled(found, stretch(small_s, large_s, budget_s / WINDOW))
+
+
+def stretch(small_s: Sequence[float], large_s: Sequence[float], block_s: float) -> float:
+    """Return how many times as long as by their medians the runs took: the median over blocks of ``block_s``.
+
+    Within a block every stall counts: regular ones (a CPU quota) are part of the speed. One slow moment is not.
+    """
+    usual_s = statistics.median(small_s) + statistics.median(large_s)
+    blocks = [Block(1)]
+    for took_s in map(sum, zip(small_s, large_s, strict=True)):
+        if blocks[-1].longest_s >= block_s:
+            blocks.append(Block(1))
+        blocks[-1].add([took_s], [usual_s])
+    if len(blocks) > 1 and blocks[-1].longest_s < block_s / 2:
+        blocks.pop()  # too short to be told from a stall
+    return statistics.median(each.seen_s[0] / each.predicted_s[0] for each in blocks)
+
+
+def scaled(capacity: Capacity, ratio: float) -> Capacity:
+    """Return the capacity of a node that takes ``ratio`` times as long."""
+    return Capacity(capacity.fixed_s * ratio, capacity.per_unit_s * ratio, capacity.max_units)
 
 
 def fit_memory(engine: Engine, free: int | None = None) -> None:
@@ -114,11 +141,46 @@ def rounding_digest(engine: Engine) -> str:
     return digest.hexdigest()
 
 
+class Block:
+    """Steps in a row, long enough together that their sum tells a speed.
+
+    Attributes:
+        steps: how many.
+        longest_s: seconds of computing, each step's by the rank that took longest.
+        whole_s: seconds of the steps from their begin to their commit; never less than ``longest_s``.
+        seen_s, predicted_s: of each rank, summed over the steps in which it had a share.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self.steps = 0
+        self.longest_s = 0.0
+        self.whole_s = 0.0
+        self.seen_s = [0.0] * ranks
+        self.predicted_s = [0.0] * ranks
+
+    def add(self, seen_s: Sequence[float], predicted_s: Sequence[float], whole_s: float = 0.0) -> None:
+        """Take in a step; a rank without a share, or one that tells no time, has predicted or seen 0."""
+        self.steps += 1
+        self.longest_s += max(seen_s)
+        self.whole_s += max(whole_s, *seen_s)
+        for rank, (seen, predicted) in enumerate(zip(seen_s, predicted_s, strict=True)):
+            if seen > 0 and predicted > 0:
+                self.seen_s[rank] += seen
+                self.predicted_s[rank] += predicted
+
+    def ratio(self, rank: int, last: float) -> float:
+        """Return seen by predicted seconds; without any, the ``last`` ratio drifts back to 1."""
+        if self.predicted_s[rank] > 0:
+            return self.seen_s[rank] / self.predicted_s[rank]
+        return 1.0 + (last - 1.0) * (1.0 - FORGIVING) ** self.steps
+
+
 class Speeds:
     """A world's shares: from the plan's capacities at first, then from what the steps show. Pure.
 
     Every rank feeds it the same numbers (from the rider) and so computes the same shares. For each rank
-    it keeps the ratio of seen to predicted seconds; the median of the last `WINDOW` scales its capacity.
+    it keeps the ratio of seen to predicted seconds in blocks of `BLOCK_S`; the median of the last `WINDOW`
+    scales its capacity.
     """
 
     def __init__(self, capacities: Sequence[Capacity]) -> None:
@@ -126,7 +188,7 @@ class Speeds:
         self._ratios = tuple(deque([1.0], maxlen=WINDOW) for _ in self._measured)
         self._accepted = [1.0] * len(self._measured)
         self._known: dict[int, tuple[int, ...]] = {}
-        self._steps = 0
+        self._block = Block(len(self._measured))
 
     def shares(self, units: int) -> tuple[int, ...]:
         """Return the units of each rank, in rank order; they sum to ``units``."""
@@ -140,29 +202,34 @@ class Speeds:
         """Return the capacities as the last steps show them."""
         return self._scaled(self._seen())
 
-    def observe(self, shares: Sequence[int], compute_s: Sequence[float]) -> None:
-        """Take note of a committed step: who computed how much, in how many seconds of its own."""
+    def observe(self, shares: Sequence[int], compute_s: Sequence[float], whole_s: float = 0.0) -> None:
+        """Take note of a committed step: who computed how much, in how many seconds of its own.
+
+        ``whole_s``: what a step takes in all, waits and exchange included; 0 when not known yet.
+        """
         if len(self._measured) == 1:
             return
-        for capacity, ratios, units, took_s in zip(
-            self._measured, self._ratios, shares, compute_s, strict=True
-        ):
-            if units > 0 and took_s > 0:
-                ratios.append(took_s / capacity.step_s(units))
-            elif units == 0:
-                ratios.append(ratios[-1] + FORGIVING * (1.0 - ratios[-1]))
-        self._steps += 1
-        if self._steps % EVERY == 0:
-            self._consider(sum(shares))
+        self._block.add(
+            compute_s,
+            [each.step_s(units) for each, units in zip(self._measured, shares, strict=True)],
+            whole_s,
+        )
+        if self._block.longest_s >= BLOCK_S:
+            for rank, ratios in enumerate(self._ratios):
+                ratios.append(self._block.ratio(rank, ratios[-1]))
+            whole_s = self._block.whole_s / self._block.steps
+            self._block = Block(len(self._measured))
+            self._consider(sum(shares), whole_s)
 
-    def _consider(self, units: int) -> None:
+    def _consider(self, units: int, whole_s: float) -> None:
         seen = self._seen()
         changes = [now / then for now, then in zip(seen, self._accepted, strict=True)]
         if max(changes) <= min(changes) * (1.0 + GAIN):
             return  # all alike: no other split can gain as much
         speeds = amortised(self._scaled(seen), units)
         better = split(speeds, units)
-        if _step_s(speeds, better) < (1.0 - GAIN) * _step_s(speeds, self.shares(units)):
+        now_s = _step_s(speeds, self.shares(units))
+        if now_s - _step_s(speeds, better) > GAIN * max(now_s, whole_s):
             self._accepted = seen
             self._known = {units: better}
 
@@ -170,10 +237,7 @@ class Speeds:
         return [statistics.median(ratios) for ratios in self._ratios]
 
     def _scaled(self, ratios: Sequence[float]) -> tuple[Capacity, ...]:
-        return tuple(
-            Capacity(each.fixed_s * ratio, each.per_unit_s * ratio, each.max_units)
-            for each, ratio in zip(self._measured, ratios, strict=True)
-        )
+        return tuple(scaled(each, ratio) for each, ratio in zip(self._measured, ratios, strict=True))
 
 
 def _step_s(capacities: Sequence[Capacity], shares: Sequence[int]) -> float:
