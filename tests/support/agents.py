@@ -185,10 +185,8 @@ class Chain:
         """Let the counting jobs train as fast as they can."""
         self._hurry.touch()
 
-    def start(
-        self, name: str, *flags: str, wait: bool = True, within: CpuGroup | None = None
-    ) -> Node:
-        """Start an agent, ``within`` a control group if given; unless told otherwise, wait until it answers."""
+    def start(self, name: str, *flags: str, wait: bool = True, within: CpuGroup | None = None) -> Node:
+        """Start an agent, in a control group if given; unless told otherwise, wait until it answers."""
         jobs, state, log = self.prepare(name), self.folder / name / "state", self.folder / name / "log"
         command = [sys.executable, "-m", "daisychain.cli", "node"]
         given = {
@@ -206,9 +204,7 @@ class Chain:
         if within is not None:
             command = within.starting(command)
         with log.open("ab") as output:
-            process = subprocess.Popen(
-                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL
-            )
+            process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
         node = Node(name, state, jobs, process, time.monotonic(), log)
         self.nodes.append(node)
         if wait:

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from support.cgroups import cpu_group
+from support.waiting import until
 
 ASK = """
 import json
@@ -41,5 +42,6 @@ def test_a_quota_bounds_the_cores_that_a_node_tells(cpus: float, cores: int) -> 
 def test_a_group_is_gone_with_whoever_was_inside() -> None:
     with cpu_group(0.5) as group:
         sleeper = subprocess.Popen(group.starting(["sleep", "600"]))
+        until(lambda: sleeper.pid in group.pids(), 10.0, "nobody inside")
     assert sleeper.wait(10) == -9
     assert not group.folder.exists()

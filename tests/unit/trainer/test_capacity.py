@@ -56,11 +56,38 @@ def test_a_slow_moment_and_a_slow_start_change_nothing() -> None:
 
     def price(units: int) -> float:
         calls[0] += 1
-        first_or_hiccup = calls[0] == 1 or calls[0] % 7 == 0
-        return (0.004 + 0.0005 * units) * (10.0 if first_or_hiccup else 1.0)
+        return (0.004 + 0.0005 * units) * (10.0 if calls[0] in (1, 25) else 1.0)
 
     found = measure(priced(Recipe(batch=64).engine(), clock, price), 1.0, clock)
+    assert calls[0] > 30
     assert found.step_s(64) == pytest.approx(0.036, rel=0.01)
+
+
+class Quota:
+    """A processor that stops once ``allowed`` of a period is used, until the next period begins."""
+
+    def __init__(self, allowed: float, period_s: float) -> None:
+        self.allowed_s, self.period_s = allowed * period_s, period_s
+        self.used_s = 0.0
+
+    def wall_s(self, cpu_s: float) -> float:
+        """Return what ``cpu_s`` of work take, from where the last work ended."""
+        self.used_s += cpu_s
+        stops = int(self.used_s / self.allowed_s)
+        self.used_s -= stops * self.allowed_s
+        return cpu_s + stops * (self.period_s - self.allowed_s)
+
+
+@pytest.mark.parametrize("period_s", [0.005, 0.1])
+@pytest.mark.parametrize("scale", [0.5, 1.0, 5.0])
+def test_the_stops_of_a_quota_are_part_of_the_speed(period_s: float, scale: float) -> None:
+    clock, quota = Clock(), Quota(0.25, period_s)
+
+    def price(units: int) -> float:
+        return quota.wall_s(scale * (0.0003 + 0.000002 * units))
+
+    found = measure(priced(Recipe(batch=64).engine(), clock, price), 1.0, clock)
+    assert found.step_s(64) == pytest.approx(4 * scale * (0.0003 + 0.000002 * 64), rel=0.15)
 
 
 def test_a_machine_slower_than_the_budget_is_measured_all_the_same() -> None:
@@ -147,6 +174,30 @@ def test_small_differences_do_not_make_shares_flap() -> None:
         even(3), 300, lambda step, rank, units: (0.001 + 0.001 * units) * noise.uniform(0.99, 1.01)
     )
     assert len(set(history)) == 1
+
+
+@pytest.mark.parametrize("period_s", [0.005, 0.1])
+def test_a_quota_that_comes_later_is_followed_though_most_steps_do_not_show_it(period_s: float) -> None:
+    quota = Quota(0.25, period_s)
+
+    def took_s(step: int, rank: int, units: int) -> float:
+        cpu_s = 0.0001 + 0.00002 * units
+        return quota.wall_s(cpu_s) if rank == 1 and step > 100 else cpu_s
+
+    history = drive(Speeds([Capacity(0.0001, 0.00002)] * 2), 2000, took_s)
+    assert history[100] == (60, 60)
+    for first, second in history[1000:]:
+        assert first / second == pytest.approx(4.0, rel=0.25)
+
+
+def test_shares_stay_where_the_step_would_not_end_sooner() -> None:
+    """Where the exchange is most of a step, what the computing seems to take is mostly noise."""
+    noise = random.Random(5)
+    speeds = even(2)
+    for _ in range(500):
+        shares = speeds.shares(UNITS)
+        speeds.observe(shares, [noise.uniform(0.5, 1.5) * (0.001 + 0.001 * own) for own in shares], 1.5)
+        assert shares == (60, 60)
 
 
 def test_a_whole_chain_that_slows_down_keeps_its_shares() -> None:

@@ -44,7 +44,7 @@ def measure(
 ) -> Capacity:
     """Return this node's capacity in units of the job, from forward and backward at two sizes.
 
-    The medians of both give the line; how much longer all of them took in sum, stalls included, stretches it.
+    The fastest runs of both give the line; how much longer all took in sum, stops included, stretches it.
     Takes about ``budget_s`` (more only when a single unit takes longer) and leaves model, optimizer and
     generators as they were. Raises `JobError` when the job's code fails.
     """
@@ -75,24 +75,24 @@ def measure(
                 large_s.append(run(large))
         finally:
             clear(engine.job.model.parameters())
-    found = line(small, statistics.median(small_s), large, statistics.median(large_s))
-    return scaled(found, stretch(small_s, large_s, budget_s / WINDOW))
+    found = line(small, min(small_s), large, min(large_s))
+    pairs = [sum(pair) for pair in zip(small_s, large_s, strict=True)]
+    return scaled(found, stretch(pairs, found.step_s(small) + found.step_s(large), budget_s / WINDOW))
 
 
-def stretch(small_s: Sequence[float], large_s: Sequence[float], block_s: float) -> float:
-    """Return how many times as long as by their medians the runs took: the median over blocks of ``block_s``.
+def stretch(seen_s: Sequence[float], predicted_s: float, block_s: float) -> float:
+    """Return how many times as long as predicted the runs took: the median over blocks of ``block_s``.
 
-    Within a block every stall counts: regular ones (a CPU quota) are part of the speed. One slow moment is not.
+    Within a block every stop counts: regular ones (a CPU quota) are part of the speed, a slow moment is not.
     """
-    usual_s = statistics.median(small_s) + statistics.median(large_s)
     blocks = [Block(1)]
-    for took_s in map(sum, zip(small_s, large_s, strict=True)):
+    for took_s in seen_s:
         if blocks[-1].longest_s >= block_s:
             blocks.append(Block(1))
-        blocks[-1].add([took_s], [usual_s])
+        blocks[-1].add([took_s], [predicted_s])
     if len(blocks) > 1 and blocks[-1].longest_s < block_s / 2:
-        blocks.pop()  # too short to be told from a stall
-    return statistics.median(each.seen_s[0] / each.predicted_s[0] for each in blocks)
+        blocks.pop()  # too short: by chance without a stop, or nothing but one
+    return statistics.median(each.ratio(0, 1.0) for each in blocks)
 
 
 def scaled(capacity: Capacity, ratio: float) -> Capacity:
