@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +15,7 @@ from daisychain.core.shares import Capacity, split
 from daisychain.trainer.engine import capacity, threads
 from daisychain.trainer.engine.capacity import Speeds, line, measure, rounding_digest
 from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.timeline import Timeline
 from support.engine_jobs import Cnn, Noisy, Recipe, adam, identical, state_of
 
 UNITS = 120
@@ -237,31 +238,26 @@ def test_every_rank_computes_the_same_shares_and_all_units_are_given(
     assert capacity.WINDOW >= 3
 
 
-# --- processors ------------------------------------------------------------------------------------------
+# --- threads ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("max 100000", None), ("50000 100000", 0.5), ("150000 100000", 1.5), ("rubbish", None)],
+    ("own", "reproducible", "expected"), [(None, False, 3), (None, True, 1), (2, False, 2), (2, True, 2)]
 )
-def test_the_quota_of_cgroup_v2(tmp_path: Path, text: str, expected: float | None) -> None:
-    (tmp_path / "cpu.max").write_text(text)
-    assert threads.quota(tmp_path) == expected
-    assert threads.processors(tmp_path) >= 1
-    if expected == 0.5:
-        assert threads.processors(tmp_path) == 1
+def test_a_job_takes_the_nodes_threads_unless_it_says_otherwise(
+    own: int | None, reproducible: bool, expected: int
+) -> None:
+    spec = dataclasses.replace(Recipe(reproducible=reproducible).job().spec, threads=own)
+    assert threads.intra_op_threads(spec, 3) == expected
 
 
-def test_the_quota_of_cgroup_v1(tmp_path: Path) -> None:
-    assert threads.quota(tmp_path) is None
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("25000\n")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert threads.quota(tmp_path) == 0.25
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("-1\n")
-    assert threads.quota(tmp_path) is None
-
-
-def test_reproducible_jobs_use_one_thread_unless_they_say_otherwise() -> None:
-    spec = Recipe(reproducible=True).job().spec
-    assert threads.intra_op_threads(spec) == 1
+def test_an_engine_leaves_the_threads_that_the_agent_chose() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        job = Recipe().job()
+        job.spec = dataclasses.replace(job.spec, threads=None)
+        Engine(job, Timeline.of(job.spec, len(job.train), False))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

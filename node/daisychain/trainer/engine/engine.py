@@ -86,7 +86,7 @@ class Engine:
     ) -> None:
         """Check the job and get it ready; raises `JobError` for one that cannot be trained exactly."""
         keep_freed()
-        torch.set_num_threads(intra_op_threads(job.spec))
+        torch.set_num_threads(intra_op_threads(job.spec, torch.get_num_threads()))
         checks.check(job)
         self.job = job
         self.timeline = timeline

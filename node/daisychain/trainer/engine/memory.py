@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from daisychain.trainer.engine.threads import CGROUP
+CGROUP = Path("/sys/fs/cgroup")
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 TRIM_BYTES = 256 << 20
