@@ -308,7 +308,9 @@ def test_a_version_skewed_node_is_named_by_the_dialler(
         old, new = ChainNode(tmp_path, "old", KEY), ChainNode(tmp_path, "new", KEY)
         async with running(old, new):
             # What the dialler offers is that of a newer version; the listener is as it was.
-            monkeypatch.setattr("daisychain.net.links.dialler.offer", lambda nonce: {**offer(nonce), WIRE: "2"})
+            monkeypatch.setattr(
+                "daisychain.net.links.dialler.offer", lambda nonce: {**offer(nonce), WIRE: "2"}
+            )
             return await new.refused_by(old.address)
 
     from daisychain.net.links.handshake import WIRE_HEADER as WIRE
