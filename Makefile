@@ -13,8 +13,9 @@ help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 $(STAMP): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	@echo "setting up $(VENV) (a minute or two, most of it PyTorch) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
 	  $(if $(strip $(TORCH_INDEX)),--extra-index-url $(TORCH_INDEX)) -e '.[dev]'
 	@touch $@
 

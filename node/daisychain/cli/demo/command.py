@@ -37,7 +37,7 @@ def demo(
 ) -> None:
     """Start a chain of real nodes on this machine, kill one in mid-run, and report."""
     with errors_told():
-        from daisychain.cli.demo.screen import show_report
+        from daisychain.cli.demo.screen import save_picture, show_report
         from daisychain.cli.demo.show import Demo
         from daisychain.errors import ConfigError
 
@@ -53,7 +53,8 @@ def demo(
             report = show.run(verify)
         show_report(console, report)
         if svg is not None:
-            console.save_svg(str(svg), title=f"daisychain demo --nodes {nodes} --kill {kill.value}")
+            wishes = f"--nodes {nodes} --kill {kill.value}{' --verify' if verify else ''}"
+            save_picture(console, svg, f"daisychain demo {wishes}")
         if json:
             print_json(report)
         if not report.proven:

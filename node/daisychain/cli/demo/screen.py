@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -14,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from daisychain.cli.demo.story import DemoReport
+from daisychain.errors import StorageError
 from daisychain.runtime.agent_status import AgentStatus
 
 
@@ -88,6 +90,25 @@ def picture(moment: Moment) -> RenderableType:
     return Group(table, bar)
 
 
+def save_picture(console: Console, file: Path, title: str) -> None:
+    """Write what the console recorded as an SVG that loads nothing from elsewhere; raises `StorageError`."""
+    plain = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    try:
+        console.save_svg(str(file), title=title, code_format=plain)
+    except OSError as error:
+        raise StorageError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _changes(count: int) -> str:
+    match count:
+        case 0:
+            return "the coordinator stayed"
+        case 1:
+            return "the coordinator changed once"
+        case _:
+            return f"the coordinator changed {count} times"
+
+
 def _bar(status: AgentStatus) -> RenderableType:
     progress = status.view.progress
     if progress is None:
@@ -120,7 +141,7 @@ def report_lines(report: DemoReport) -> Sequence[str]:
     lines = [
         "",
         f"{verdict}: {escape(report.job)}, {report.committed_steps} steps in {report.train_s:.1f} s",
-        f"  worlds      {sizes} nodes; coordinator changed {report.coordinator_changes} time(s)",
+        f"  worlds      {sizes} nodes; {_changes(report.coordinator_changes)}",
         f"  samples     [{'green' if clean else 'red'}]{lost}[/]",
         f"  shares      {shares} (units a step, by measured speed)",
     ]
