@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -92,9 +93,9 @@ def picture(moment: Moment) -> RenderableType:
 
 def save_picture(console: Console, file: Path, title: str) -> None:
     """Write what the console recorded as an SVG that loads nothing from elsewhere; raises `StorageError`."""
-    plain = re.sub(r"@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+    drawn = re.sub(r"@font-face \{.*?\}", "", console.export_svg(title=title), flags=re.DOTALL)
     try:
-        console.save_svg(str(file), title=title, code_format=plain)
+        file.write_text(drawn, encoding="utf-8")
     except OSError as error:
         raise StorageError(f"{file} cannot be written: {error.strerror}") from None
 
