@@ -36,6 +36,8 @@ def show_status(console: Console, status: AgentStatus) -> None:
     console.print(f"cluster {view.cluster_id}   over {status.interface}: {escape(status.interface_reason)}")
     console.print(f"coordinator: {escape(_coordinator(view))}   term {view.term.number}")
     console.print(_nodes(view))
+    for line in _standing_by(view):
+        console.print(f"[yellow]{escape(line)}[/yellow]")
     for source in status.discovery:
         console.print(f"found by {source.source}: {source.health} ({escape(source.text)})")
     for stranger in view.strangers:
@@ -97,24 +99,25 @@ def _coordinator(view: ChainView) -> str:
 
 def _nodes(view: ChainView) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("node", "address", "health", "computes on", "trainer", "stands by because"):
+    for heading in ("node", "id", "address", "health", "computes on", "trainer"):
         table.add_column(heading, overflow="fold")
-    _add(table, view.me, "this node", view.trainer, view.standby)
+    _add(table, view.me, "this node", view.trainer)
     for peer in view.peers:
         style = _HEALTH_STYLES.get(peer.health, "")
         health = f"[{style}]{peer.health}[/{style}]" if style else peer.health
-        _add(table, peer.info, health, peer.trainer, peer.standby)
+        _add(table, peer.info, health, peer.trainer)
     return table
 
 
-def _add(table: Table, info: NodeInfo, health: str, trainer: TrainerStatus, standby: str) -> None:
-    device = info.device if info.device != "cpu" else f"cpu, {info.cores} cores"
+def _add(table: Table, info: NodeInfo, health: str, trainer: TrainerStatus) -> None:
+    device = info.device if info.device != "cpu" else f"{info.cores} cores"
     said = str(trainer.state) + (f", step {trainer.step}" if trainer.step else "")
     table.add_row(
-        escape(f"{info.name} ({info.node_id[:8]})"),
-        str(info.address),
-        health,
-        escape(device),
-        said,
-        escape(standby),
+        escape(info.name), info.node_id[:8], str(info.address), health, escape(device), escape(said)
     )
+
+
+def _standing_by(view: ChainView) -> list[str]:
+    """Return a line for each node that does not train though a job runs, with the reason."""
+    everybody = [(view.me.name, view.standby), *((peer.info.name, peer.standby) for peer in view.peers)]
+    return [f"{name} stands by: {reason}" for name, reason in everybody if reason]
