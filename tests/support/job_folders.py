@@ -93,6 +93,12 @@ if "schedule" in FEATURES:
 
     def schedule(optimizer):
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.995**step)
+
+
+if "plateau" in FEATURES:
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.3)
 '''
 
 FAILING = """

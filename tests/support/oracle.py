@@ -11,6 +11,7 @@ from types import ModuleType
 
 import numpy as np
 import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 
 def user_file(path: Path) -> ModuleType:
@@ -57,6 +58,10 @@ def _train(
             if clip is not None:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
-            if schedule is not None:
+            if schedule is not None and not isinstance(schedule, ReduceLROnPlateau):
                 schedule.step()
+        if isinstance(schedule, ReduceLROnPlateau):
+            with torch.no_grad():
+                loss = user.loss(model, user.dataset("validation"))
+            schedule.step(float(loss[0] / loss[1] if isinstance(loss, tuple) else loss))
     return {name: tensor.detach() for name, tensor in model.state_dict().items()}

@@ -306,7 +306,14 @@ def dataset(split):
         (
             WHOLE + "\nfrom torch.optim.lr_scheduler import *\nschedule = ReduceLROnPlateau\n",
             "net.py: schedule",
-            "ReduceLROnPlateau",
+            "goes by the held-out loss",
+        ),
+        (
+            WHOLE.replace(" if split == \"train\" else None", "")
+            + "\nfrom torch.optim.lr_scheduler import *\n"
+            + "def schedule(o):\n    return ReduceLROnPlateau(o, mode='max')\n",
+            "net.py: schedule",
+            "waits for it to rise",
         ),
         (WHOLE + "\ndef schedule(optimizer):\n    return 3\n", "net.py: schedule", "returned a int"),
     ],

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from daisychain.core.ids import RunId
-from daisychain.errors import ProtocolError
+from daisychain.errors import JobError, ProtocolError
 from daisychain.trainer.engine.engine import Engine
 from daisychain.trainer.engine.evaluation import Evaluation
 from daisychain.trainer.engine.exchange import Alone
@@ -43,8 +43,8 @@ RUN = RunId("0" * 16 + "-1")
 Make = Callable[..., LoadedJob]
 
 
-def state_of(make_python: Make, more: str = "", run: RunId = RUN) -> TrainingState:
-    job = make_python(CODE, "evaluate_every_steps: 3\n" + more)
+def state_of(make_python: Make, more: str = "", run: RunId = RUN, code: str = CODE) -> TrainingState:
+    job = make_python(code, "evaluate_every_steps: 3\n" + more)
     return TrainingState(run, Engine(job, Timeline.of(job.spec, len(job.train), job.validation is not None)))
 
 
@@ -112,6 +112,36 @@ def test_a_receiver_goes_on_to_the_bit_like_its_donor(make_python: Make, more: s
     assert receiver.digest() == donor.digest()
     assert bool(donor.digest()) is ("reproducible" in more)
     assert (receiver.best is None) is (donor.best is None)
+
+
+def test_a_schedule_that_waits_for_a_plateau_goes_on_where_the_donor_s_is(make_python: Make) -> None:
+    code = CODE.replace("StepLR(optimizer, 2)", "ReduceLROnPlateau(optimizer, factor=0.5, patience=1)")
+    donor, receiver = state_of(make_python, code=code), state_of(make_python, code=code)
+    for loss in (0.5, 0.6):
+        step(donor)
+        donor.commit_evaluation(evaluated(loss))
+    passed(donor, receiver)
+    for state in (donor, receiver):
+        rates = [state.engine.job.optimizer.param_groups[0]["lr"]]
+        step(state)
+        rates.append(state.engine.job.optimizer.param_groups[0]["lr"])
+        state.commit_evaluation(evaluated(0.7))
+        rates.append(state.engine.job.optimizer.param_groups[0]["lr"])
+        assert rates == [1e-2, 1e-2, 5e-3], "it falls at the second evaluation in a row without a better loss"
+    assert torch.equal(receiver.pack().payload, donor.pack().payload)
+    assert receiver.pack().header == donor.pack().header
+
+
+def test_a_schedule_that_fails_leaves_a_state_that_nobody_takes(make_python: Make) -> None:
+    code = CODE.replace("return torch.optim.lr_scheduler.StepLR(optimizer, 2)", """
+    class Broken(torch.optim.lr_scheduler.ReduceLROnPlateau):
+        def step(self, metrics):
+            raise RuntimeError(f"no {metrics}")
+    return Broken(optimizer)""")  # fmt: skip
+    state = state_of(make_python, code=code)
+    with pytest.raises(JobError, match=r"in the schedule after an evaluation: no 0\.5"):
+        state.commit_evaluation(evaluated(0.5))
+    assert not state.healed
 
 
 def test_sketches_of_one_model_have_one_length_at_every_tick(make_python: Make) -> None:

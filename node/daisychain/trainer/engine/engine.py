@@ -1,7 +1,8 @@
 """The training maths of one rank: compute a share, sum exactly over the ranks, step alike on all of them.
 
 `Engine.reduce_step` leaves model, optimizer and exponents as they are, whatever happens in it, so a step
-whose world broke is redone exactly. `Engine.apply` is the only method that changes them.
+whose world broke is redone exactly. Only `Engine.apply` and, for the schedule, `Engine.take_evaluation`
+change them.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from daisychain.errors import JobError
 from daisychain.trainer.engine import checks, fixed_point
@@ -261,7 +263,7 @@ class Engine:
             if self.job.spec.clip_grad_norm is not None:
                 torch.nn.utils.clip_grad_norm_(parameters, self.job.spec.clip_grad_norm)
             self.job.optimizer.step()
-            if self.job.schedule is not None:
+            if self.job.schedule is not None and not isinstance(self.job.schedule, ReduceLROnPlateau):
                 self.job.schedule.step()
         self.computer.norms.fold(reduced.rows)
         if reduced.exponents is not None:
@@ -270,6 +272,18 @@ class Engine:
             self._spare[False] = reduced.flats
         self.healthy = True
         return StepOutcome(tail.loss / tail.weight, tail.samples, tail.weight)
+
+    def take_evaluation(self, evaluation: Evaluation) -> None:
+        """Commit ``evaluation``: a schedule that waits for a plateau is told the held-out loss.
+
+        The loss is an exact sum over all ranks, so the schedule goes on alike on each. Raises `JobError`
+        when the schedule fails; ``healthy`` then stays False.
+        """
+        if isinstance(self.job.schedule, ReduceLROnPlateau):
+            self.healthy = False
+            with user_code(self.job, "in the schedule after an evaluation"):
+                self.job.schedule.step(evaluation.loss)
+            self.healthy = True
 
     def extra_state(self) -> dict[str, torch.Tensor]:
         """Return the state of training that is neither the model's, the optimizer's nor the schedule's."""

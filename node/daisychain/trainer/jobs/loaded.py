@@ -56,7 +56,8 @@ class LoadedJob:
         finish_metrics: turns the reduced means (sum / count by name) into what is reported, e.g. a mean
             square into its root.
         optimizer: over the model's parameters.
-        schedule: stepped once after every committed step; None when there is none.
+        schedule: stepped once after every committed step; one that waits for a plateau after every
+            committed evaluation instead, with the held-out loss. None when there is none.
         needs_granules: the model has batch norm or dropout, or the job is reproducible.
         export: writes the trained model and what is needed to use it into a folder
             (``model.safetensors``, and for a table its encoding in the file's metadata).

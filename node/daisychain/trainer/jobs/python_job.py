@@ -75,7 +75,7 @@ def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> Load
         loss=_loss(code, user_loss),
         metrics=_metrics(code),
         optimizer=optimizer,
-        schedule=_schedule(code, optimizer),
+        schedule=_schedule(code, optimizer, validation is not None),
         needs_granules=spec.reproducible or has_coupling_modules(model),
         export=lambda folder: save_model(model, card, Path(folder) / "model.safetensors"),
         notes=_notes(len(train), 0 if validation is None else len(validation), model),
@@ -228,7 +228,7 @@ def _optimizer(code: UserCode, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def _schedule(
-    code: UserCode, optimizer: torch.optim.Optimizer
+    code: UserCode, optimizer: torch.optim.Optimizer, has_validation: bool
 ) -> torch.optim.lr_scheduler.LRScheduler | None:
     make = code.function("schedule")
     if make is None:
@@ -236,11 +236,18 @@ def _schedule(
     schedule = code.call("schedule", make, optimizer)
     where = f"{code.name}: schedule"
     if isinstance(schedule, torch.optim.lr_scheduler.ReduceLROnPlateau):
-        raise JobError(
-            where,
-            "ReduceLROnPlateau needs an evaluation at each step",
-            "Use a schedule of the step alone, such as CosineAnnealingLR; it is stepped after every step.",
-        )
+        if not has_validation:
+            raise JobError(
+                where,
+                "ReduceLROnPlateau goes by the held-out loss, but dataset('validation') gives none",
+                "Return some, or use a schedule of the step alone, such as CosineAnnealingLR.",
+            )
+        if schedule.mode != "min":
+            raise JobError(
+                where,
+                "ReduceLROnPlateau is told the held-out loss, and waits for it to rise",
+                'Make it with mode="min".',
+            )
     if schedule is not None and not isinstance(schedule, torch.optim.lr_scheduler.LRScheduler):
         raise JobError(
             where,

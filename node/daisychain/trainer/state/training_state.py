@@ -120,7 +120,11 @@ class TrainingState:
         return outcome
 
     def commit_evaluation(self, evaluation: Evaluation) -> None:
-        """Take note of an evaluation: the best model, the patience."""
+        """Take note of an evaluation: the schedule, the best model, the patience.
+
+        Raises `JobError` when the schedule fails, and the state is then not healed.
+        """
+        self.engine.take_evaluation(evaluation)
         counters = self.counters
         counters.evaluations += 1
         counters.last = evaluation
