@@ -128,6 +128,33 @@ def optimizer(parameters):
     return torch.optim.SGD(parameters, lr=1e-3)
 """
 
+FORKING = (
+    COUNTING
+    + """
+_loss, _forked = loss, False
+
+
+def loss(model, samples):
+    global _forked
+    if not _forked and model.counts.sum() > 10 * SAMPLES:  # so a world trains
+        _forked = True
+        _fork()
+    return _loss(model, samples)
+
+
+def _fork():
+    import os, pathlib, time
+
+    here = pathlib.Path.cwd()  # the run's folder: each node has its own
+    child = os.fork()
+    if child == 0:
+        while not (here / "end").exists():
+            time.sleep(0.02)
+        os._exit(0)
+    (here / "child").write_text(str(child))
+"""
+)
+
 
 def write_job(folder: Path, code: str, **keys: object) -> Path:
     """Write a python job into ``folder`` (its name is the job's); ``keys`` are job.yaml's own."""
@@ -145,6 +172,14 @@ def _yaml(value: object) -> str:
 def counting_job(folder: Path, epochs: int) -> Path:
     """Write the job whose parameters count the visits of each sample: 4 steps an epoch."""
     return write_job(folder, COUNTING, global_batch_size=16, epochs=epochs, dtype="float64", seed=5)
+
+
+def forking_job(folder: Path) -> Path:
+    """Write a counting job of many steps that forks a child, which lives on when its parent is killed.
+
+    Its process number comes into the file ``child`` of each node's run folder; a file ``end`` there ends it.
+    """
+    return write_job(folder, FORKING, global_batch_size=16, epochs=1_000_000, dtype="float64", seed=5)
 
 
 def regression_job(folder: Path, features: frozenset[str], **keys: object) -> Path:

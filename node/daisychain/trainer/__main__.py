@@ -35,8 +35,11 @@ def main(arguments: list[str]) -> int:
     # Imported with the control thread already answering: torch takes seconds.
     from daisychain.trainer.loop import Trainer
 
+    trainer = Trainer(link, desk, phases)
+    if hasattr(os, "register_at_fork"):  # not on Windows, which cannot fork
+        os.register_at_fork(after_in_child=trainer.let_go_in_child)
     try:
-        Trainer(link, desk, phases).serve()
+        trainer.serve()
     except AgentGoneError as error:
         end_orphaned(str(error))
     except Exception:

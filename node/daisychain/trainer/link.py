@@ -43,6 +43,10 @@ class AgentLink:
         except OSError as error:
             raise AgentGoneError(f"the agent takes no reports: {error}") from None
 
+    def let_go_in_child(self) -> None:
+        """Close the socket in a forked child: the agent would not see this process end."""
+        self._socket.close()
+
     def orders(self) -> Iterator[Order]:
         """Yield orders as they come; ends when the agent is gone. Raises `ProtocolError`."""
         frames = FrameReader()

@@ -76,6 +76,13 @@ class Trainer:
             message = "no node holds a finite state of this run"
             self._fail(RunFailed(order.run_id, "the training state", message, remedy))
 
+    def let_go_in_child(self) -> None:
+        """Close, in a process that the job's code forked, what would keep it hidden that this one died."""
+        self._link.let_go_in_child()
+        for world in (self._world, *self._left):
+            if world is not None:
+                world.let_go_in_child()
+
     def _serve_worlds(self, run: Run) -> None:
         settling = Settling(run.state, run.journal, run.rounding)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -11,7 +12,8 @@ from safetensors.torch import load_file
 from daisychain.core.orders import FormWorld
 from daisychain.core.reports import LocalBlob, Phase, RunFailed, RunFinished, WorldBroken, WorldFormed
 from support.hand_world import hand_world
-from support.job_folders import counting_job, failing_job
+from support.job_folders import counting_job, failing_job, forking_job
+from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -38,6 +40,33 @@ def test_a_finished_member_holds_the_state_for_one_that_is_behind(tmp_path: Path
     assert all(torch.equal(model, torch.full((64,), 20.0, dtype=torch.float64)) for model in models)
     names = sorted(path.name for path in (job / "result").iterdir())
     assert names == ["metrics.jsonl", "model.safetensors", "summary.json", "train.log"]
+
+
+def test_a_process_that_the_job_forked_does_not_hide_a_death(tmp_path: Path) -> None:
+    """The child lives on, and yet the survivors and the agent see at once that its parent is dead."""
+    with hand_world(forking_job(tmp_path / "counting"), tmp_path / "state") as world:
+        a, b, c = members = world.start(3)
+        world.form(members)
+        notes = [member.run_folder / "child" for member in members]
+        until(lambda: all(note.exists() and note.read_text() for note in notes), 30, "each to fork")
+        children = [psutil.Process(int(note.read_text())) for note in notes]
+        try:
+            b.kill()
+            for survivor in (a, c):
+                survivor.wait(WorldBroken, timeout_s=5)
+            until(lambda: b.gone, 5, "its agent to see the end of the socket")
+            assert children[1].is_running()
+        finally:
+            for member in members:
+                (member.run_folder / "end").touch()
+    until(lambda: not any(map(_runs, children)), 5, "the children to end")
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.mark.parametrize(

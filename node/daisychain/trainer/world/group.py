@@ -81,6 +81,9 @@ class FormedWorld(Exchange, Protocol):
     def release(self) -> None:
         """Let go of the connections that `close` kept open: the peers have left this world too."""
 
+    def let_go_in_child(self) -> None:
+        """Close the connections in a forked child, which would hide this process's death from the peers."""
+
 
 class UncleanTakedownError(Exception):
     """Too many groups could not be taken down: the process must end, its successor joins the chain."""
@@ -190,6 +193,10 @@ class World:
         with self._lock:
             self._connections.close()
 
+    def let_go_in_child(self) -> None:
+        """Close the connections; takes no lock, because its holder was not forked."""
+        self._connections.let_go_in_child()
+
     def finish(self, work: Any, timeout_s: float) -> None:
         """Wait for ``work``; raises `WorldError` when it fails, takes too long, or the world has broken.
 
@@ -297,6 +304,9 @@ class SoloWorld(Alone):
         self.abort("this world was left")
 
     def release(self) -> None:
+        """Do nothing: it has no connections."""
+
+    def let_go_in_child(self) -> None:
         """Do nothing: it has no connections."""
 
     def _check(self) -> None:

@@ -7,6 +7,9 @@ its descriptor. A duplicate held here keeps the connection itself open, so that 
 peer which is still writing; the peer's own agent ends its side in the same way.
 
 The listening socket is never touched: shutting it ends the whole process.
+
+A process that the user's code forks inherits them all, and would keep them open when its parent dies: no
+reset would reach the peers. `Connections.let_go_in_child` closes them there.
 """
 
 from __future__ import annotations
@@ -63,6 +66,14 @@ class Connections:
         """Close the duplicates; peers that still use the connections find them reset."""
         copies, self._copies = self._copies, []
         for copy in copies:
+            copy.close()
+
+    def let_go_in_child(self) -> None:
+        """Close the connections in a forked child: they stay open in its parent, and end with it."""
+        for fd, inode in self._originals:
+            if _socket_inode(fd) == inode:
+                os.close(fd)
+        for copy in self._copies:
             copy.close()
 
 
