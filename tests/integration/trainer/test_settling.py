@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,16 +85,26 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
 
 
 def settle(nodes: Sequence[Node], counter: int = 1) -> list[Settled]:
-    """Form a world of ``nodes`` and have them come to one state."""
+    """Form a world of ``nodes`` and have them come to one state; raises what broke the world first."""
+    broke: list[WorldError] = []
     world_plan = plan(range(len(nodes)), counter)
 
     def act(world: FormedWorld) -> Settled:
         node = nodes[world.rank]
         settling = Settling(node.state, node.journal, node.rounding)
-        return settling.settle(world, world_plan, node.prepared, 5.0)
+        try:
+            return settling.settle(world, world_plan, node.prepared, 5.0)
+        except WorldError as error:  # a trainer leaves the world, and so ends it for the others
+            broke.append(error)
+            world.abort(str(error))
+            raise
 
     with formed(counter, len(nodes)) as worlds:
-        found = [future.result(timeout=20) for future in each(worlds, act)]
+        futures = each(worlds, act)
+        wait(futures, timeout=20)
+        if broke:
+            raise broke[0]
+        found = [future.result(timeout=0) for future in futures]
     assert all(isinstance(one, Settled) for one in found)
     return found  # type: ignore[return-value]
 
@@ -182,13 +193,46 @@ def test_a_state_larger_than_this_run_can_have_is_refused_before_it_is_received(
 ) -> None:
     nodes[0].train(2)
     monkeypatch.setattr(TrainingState, "payload_max_bytes", lambda _: 100)
-    with pytest.raises(WorldError):
+    with pytest.raises(WorldError, match=r"offered .* bytes of state where at most 100 can be"):
         settle(nodes[:2])
     assert nodes[1].state.tick == 0
     monkeypatch.undo()
     monkeypatch.setattr(transfer, "HEADER_MAX_BYTES", 10)
-    with pytest.raises(WorldError):
+    with pytest.raises(WorldError, match=r"offered .* bytes of state where at most 10 can be"):
         settle(nodes[:2], counter=2)
     monkeypatch.undo()
     settle(nodes[:2], counter=3)
     assert_alike(nodes[:2], 2)
+
+
+def test_a_record_that_does_not_follow_is_refused_and_mended_by_the_next_world(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    donor, receiver = nodes[:2]
+    donor.train(5)
+    receiver.train(2)
+    with monkeypatch.context() as spoilt:
+        spoilt.setattr(
+            donor.journal, "lines_after", lambda tick: Journal.lines_after(donor.journal, tick + 1)
+        )
+        with pytest.raises(WorldError, match="jump from step 2 to 4"):
+            settle([donor, receiver])
+    assert not receiver.state.healed
+    assert (receiver.state.tick, receiver.journal.tick) == (2, 2)
+    settle([donor, receiver], counter=2)
+    assert receiver.state.healed
+    assert_alike([donor, receiver], 5)
+
+
+def test_one_long_line_may_be_passed_on(nodes: list[Node]) -> None:
+    """A step with many ranks, or an evaluation with many metrics, is longer than the usual line."""
+    donor, receiver = nodes[:2]
+    for node in (donor, receiver):
+        node.train(1)
+    position = donor.state.engine.timeline.position(1)
+    reduced = donor.state.engine.reduce_step(Alone(), position, (donor.state.engine.units(position),))
+    donor.state.commit_step(reduced)
+    world = WorldInfo("1.1", 1, "n" * 10_000, reduced.shares)
+    donor.journal.append(StepLine(2, 0, 1.0, position.samples, 0.01, world, 0.0))
+    settle([donor, receiver])
+    assert_alike([donor, receiver], 2)

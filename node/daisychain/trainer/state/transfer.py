@@ -13,7 +13,7 @@ import torch
 
 from daisychain.core.world import WorldPlan
 from daisychain.errors import ProtocolError, WorldError
-from daisychain.trainer.record.journal import Journal
+from daisychain.trainer.record.journal import LINE_MAX_BYTES, Journal
 from daisychain.trainer.state.reconcile import Decision, Record, check_one_run, decide
 from daisychain.trainer.state.training_state import TrainingState, hash62
 from daisychain.trainer.state.trees import HEADER_MAX_BYTES, Packed
@@ -168,7 +168,7 @@ class Settling:
         bounds = (
             (header_bytes, HEADER_MAX_BYTES),
             (payload_bytes, self._state.payload_max_bytes()),
-            (lines_bytes, (max(0, theirs.tick - own.tick) + 1) * LINE_ROOM_BYTES),
+            (lines_bytes, max(0, theirs.tick - own.tick) * LINE_ROOM_BYTES + LINE_MAX_BYTES),
         )
         for size, bound in bounds:
             if not 0 <= size <= bound:
@@ -176,12 +176,14 @@ class Settling:
         whole = torch.empty(payload_bytes + header_bytes + lines_bytes, dtype=torch.uint8)
         world.move(whole, donor, world.rank).wait()
         payload, texts = whole[:payload_bytes], whole[payload_bytes:].numpy().tobytes()
+        self._state.sound = False  # until state and record are there, and belong together
         try:
+            # The record first: should the state not fit, the next taking over cuts it to the state's tick.
+            self._journal.truncate_after(min(own.tick, theirs.tick))
+            self._journal.extend(texts[header_bytes:])
             self._state.unpack(texts[:header_bytes], payload)
         except ProtocolError as error:
             raise WorldError(str(error)) from error
-        self._journal.truncate_after(min(own.tick, theirs.tick))
-        self._journal.extend(texts[header_bytes:])
         if self._state.tick != theirs.tick or self._journal.tick != theirs.tick:
             self._state.sound = False
             raise WorldError(

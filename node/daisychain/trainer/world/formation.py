@@ -64,10 +64,14 @@ class Formation:
         self._store.deliver(blobs)
 
     def abort(self, reason: str) -> None:
-        """End the attempt: `result` raises at once with ``reason``, if it has not returned yet."""
+        """End the attempt, at once: `result` raises ``reason``, or whatever is tried in its world does."""
         with self._changed:
-            self._failure = self._failure or reason
+            world = self._world
+            if world is None:
+                self._failure = self._failure or reason
             self._changed.notify_all()
+        if world is not None:  # formed a moment ago: an order to leave it must not be lost
+            world.abort(reason)
         self._store.fail(reason)
 
     def result(self) -> FormedWorld:
