@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format lint types imports unit simulation integration clean
@@ -12,11 +13,14 @@ STAMP := $(VENV)/.ready
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
+# torch comes first and alone: only it may be looked for in TORCH_INDEX, which then costs at most seconds
+# where it cannot be reached.
 $(STAMP): pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a minute or two, most of it PyTorch) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  $(if $(strip $(TORCH_INDEX)),--extra-index-url $(TORCH_INDEX)) -e '.[dev]'
+	@$(PIP) --no-deps --retries 2 -c constraints.txt \
+	  $(if $(strip $(TORCH_INDEX)),--extra-index-url $(TORCH_INDEX)) torch
+	@$(PIP) -c constraints.txt -e '.[dev]'
 	@touch $@
 
 demo: $(STAMP) ## Three nodes on this machine train the digits; the coordinator is killed on the way
