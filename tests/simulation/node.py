@@ -20,7 +20,7 @@ from daisychain.core.effects import (
     StopTrainer,
     Tell,
 )
-from daisychain.core.events import CandidateSeen, Event, JobsScanned, TimerFired
+from daisychain.core.events import CandidateSeen, Event, JobsScanned, TimerFired, TrainerExited
 from daisychain.core.ids import Address, ClusterId, Generation, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard
 from daisychain.core.machine import Machine
@@ -162,7 +162,7 @@ class SimNode:
     def post_from(self, trainer: SimTrainer, event: Event) -> None:
         """A trainer says something; one of an earlier life is not heard."""
         if trainer is self.trainer:
-            if trainer.dead:
+            if isinstance(event, TrainerExited):  # what it said just before it died comes before that
                 self.trainer = None
             self.post(event)
 
