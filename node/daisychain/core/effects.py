@@ -27,7 +27,7 @@ class PersistIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class RecordJob:
-    """Write a run's end (or its start) to the job ledger, so that it is not run again unasked."""
+    """Write to the job ledger that a run ended, so that it is not run again unasked, or was asked for."""
 
     card: JobCard
 

@@ -47,6 +47,11 @@ class Election:
         self._quiet_at = now
 
     @property
+    def settling(self) -> bool:
+        """Whether this node has just started or woken, and has not yet heard or become a coordinator."""
+        return self._settle_from is not None
+
+    @property
     def quiet_at(self) -> float:
         """Since when discovery has been quiet."""
         return self._quiet_at

@@ -50,6 +50,15 @@ class JobCard:
     steps: int = 0
 
 
+REASON_MAX = 1000
+"""Most characters of a reason that is told: what a user's code raises may be as long as it likes."""
+
+
+def told_reason(text: str) -> str:
+    """Return ``text``, cut where it is longer than peers are told."""
+    return text if len(text) <= REASON_MAX else text[: REASON_MAX - 1] + "…"
+
+
 NEXT_STATES: dict[JobState, frozenset[JobState]] = {
     JobState.QUEUED: frozenset({JobState.RUNNING, JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}),
     JobState.RUNNING: frozenset({JobState.CANCELLED, JobState.FAILED, JobState.FINISHED}),

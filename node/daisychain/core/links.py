@@ -34,8 +34,9 @@ def dial_failed(parts: Parts, event: DialFailed, now: float) -> list[Effect]:
     parts.candidates.failed(event.address, now)
     peer = None if owner is None else parts.members.get(owner)
     if peer is None:
-        if not event.refused:
-            parts.strangers.add(event.address, "dialled", event.reason)
+        if not event.refused and parts.strangers.add(event.address, "dialled", event.reason):
+            note = f"no peer at {event.address}: {event.reason}"
+            return [Note(Level.INFO, note, f"no peer {event.address}")]
     elif event.refused and not peer.linked and peer.address == event.address:
         return bury(parts, peer, Health.DEAD, "nobody listens there any more", now)
     return []

@@ -127,7 +127,7 @@ class Machine:
                 return []
             case SubmitAsked():
                 parts.queue.learn([event.card])
-                return []
+                return [RecordJob(event.card)]  # no folder tells of a run that was asked for again
             case CancelAsked():
                 parts.queue.mark(event.run_id, JobState.CANCELLED, "cancelled by the user")
                 return [Send(node_id, CancelRun(event.run_id)) for node_id in parts.linked()]
@@ -270,7 +270,7 @@ class Machine:
             effects += training.take_office(parts)
         card = parts.choose(now)
         effects += parts.watch.watch(now)
-        effects += training.tend_trainer(parts, card, now)
+        effects += training.tend_trainer(parts, card or parts.foreseen(), now)
         again = False
         if parts.election.leading:
             roll = parts.roll(card)

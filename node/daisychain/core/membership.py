@@ -82,7 +82,7 @@ class Membership:
         if info.node_id == self._me.node_id:
             return (
                 f"{info.name} at {info.address} carries this node's own id on another machine: a cloned "
-                "state folder. The later of the two takes a new id when it restarts."
+                "state folder. One of the two takes a new id by itself."
             )
         peer = self._peers.get(info.node_id)
         if peer is None:
@@ -92,7 +92,7 @@ class Membership:
         if peer.health in (Health.ALIVE, Health.SUSPECT) and peer.info.machine_id != info.machine_id:
             return (
                 f"{info.name} at {info.address} carries the id of {peer.info.name} at {peer.info.address}, "
-                "which lives: a cloned state folder. Delete the state folder of one of them."
+                "which lives: a cloned state folder. One of them takes a new id by itself."
             )
         if info.incarnation < peer.info.incarnation or (
             peer.health is Health.LEFT and info.incarnation == peer.info.incarnation

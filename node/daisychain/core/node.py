@@ -90,7 +90,8 @@ class NodeStatus:
         term: the highest term that the sender knows and has persisted.
         leading: whether the sender itself is the coordinator of ``term``.
         reachable: the members that the sender holds alive, itself included; sorted.
-        jobs: the jobs that the sender has or knows of; bounded by JOBS_MAX.
+        jobs: the runs that the sender has or knows of and that are not over, those that ended of late, and
+            those that ended though some peer still tells otherwise; bounded by JOBS_MAX.
         trainer: the sender's trainer.
         standby: why the sender does not train though a job runs; empty when it does.
         holds: the runs whose very job folder the sender has; bounded by JOBS_MAX.
@@ -110,3 +111,6 @@ class NodeStatus:
 
 JOBS_MAX = 256
 """Most jobs told in a heartbeat: bounds its size, and what a peer can make us remember."""
+
+ENDED_TOLD_MAX = 16
+"""Most ended runs that every heartbeat tells: a long history must not be sent three times a second."""

@@ -6,7 +6,7 @@ from daisychain.core.candidates import Candidates
 from daisychain.core.compute_world import Applicant
 from daisychain.core.election import Election, Voice
 from daisychain.core.ids import ClusterId, NodeId, RunId, Term
-from daisychain.core.jobs import JobCard
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Membership, Peer
 from daisychain.core.node import NodeInfo, NodeStatus
 from daisychain.core.pulse import Pulse
@@ -94,6 +94,21 @@ class Parts:
                 runs.add(trainer.run_id)
         return runs
 
+    def believed(self) -> frozenset[RunId]:
+        """Return the runs that some present peer tells as queued or running."""
+        statuses = [peer.status for peer in self.members if peer.present and peer.status is not None]
+        return frozenset(card.run_id for status in statuses for card in status.jobs if not card.state.ended)
+
+    def foreseen(self) -> JobCard | None:
+        """Return the run to load while this node still settles: the one that it would choose itself.
+
+        Whoever leads in the end most likely chooses the same, and loading takes longer than settling. A
+        trainer that is there already stays: what it holds may be needed.
+        """
+        head = self.queue.head(self.available()) if self.election.settling else None
+        fits = head is not None and self.watch.status.run_id in (None, head.run_id)
+        return head if fits else None
+
     def applicants(self) -> tuple[Applicant, ...]:
         """Return every present node, this one first, as the rendezvous sees it."""
         current = self.current
@@ -130,7 +145,7 @@ class Parts:
             term=self.election.term,
             leading=self.election.leading,
             reachable=self.members.reachable(),
-            jobs=self.queue.told(),
+            jobs=self.queue.told(self.believed()),
             trainer=self.watch.status,
             standby=self.standby,
             holds=self.queue.held(),
@@ -163,7 +178,8 @@ class Parts:
             if leader is None:  # a moment without a coordinator changes nothing
                 named = self.watch.status.run_id
             card = None if named is None else self.queue.get(named)
-            if card is not None and card.state.ended:
+            loaded_ahead = leader is None and card is not None and card.state is JobState.QUEUED
+            if card is not None and (card.state.ended or loaded_ahead):
                 card = None
         chosen = None if card is None else card.run_id
         if chosen != self.current:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import replace
 
 from daisychain.core.ids import RunId
-from daisychain.core.jobs import JobCard, JobState, advance, merge
-from daisychain.core.node import JOBS_MAX
+from daisychain.core.jobs import JobCard, JobState, advance, merge, told_reason
+from daisychain.core.node import ENDED_TOLD_MAX, JOBS_MAX
 
 
 def queue_order(card: JobCard) -> tuple[float, RunId]:
@@ -70,7 +70,7 @@ class JobQueue:
         """Move a run to its next state; nothing happens when the table has no such transition."""
         card = self._cards.get(run_id)
         if card is not None:
-            self._cards[run_id] = advance(card, state, reason)
+            self._cards[run_id] = advance(card, state, told_reason(reason))
 
     def progress(self, run_id: RunId, step: int, steps: int) -> None:
         """Remember how far a run is; it never falls."""
@@ -88,6 +88,14 @@ class JobQueue:
             card = self._cards.get(current)
             if card is not None and not card.state.ended:
                 return card
+        head = self.head(available)
+        if head is not None:
+            self.mark(head.run_id, JobState.RUNNING)
+            return self._cards[head.run_id]
+        return None
+
+    def head(self, available: Container[RunId]) -> JobCard | None:
+        """Return the run that `pick` would take while there is no current one; None when there is none."""
         for state in (JobState.RUNNING, JobState.QUEUED):
             fit = [
                 card
@@ -97,9 +105,7 @@ class JobQueue:
                 and not (state is JobState.QUEUED and self.differs(card))
             ]
             if fit:
-                card = min(fit, key=queue_order)
-                self.mark(card.run_id, JobState.RUNNING)
-                return self._cards[card.run_id]
+                return min(fit, key=queue_order)
         return None
 
     def prune(self, available: Container[RunId]) -> None:
@@ -114,12 +120,24 @@ class JobQueue:
         self._recorded.update(card.run_id for card in ended)
         return ended
 
-    def told(self) -> tuple[JobCard, ...]:
-        """Return the cards for our status: those that ran or ended, and those whose folder we have."""
-        cards = [
-            card for card in self._cards.values() if card.state is not JobState.QUEUED or self.holds(card)
-        ]
-        return tuple(sorted(cards, key=lambda card: (card.state.ended, *queue_order(card)))[:JOBS_MAX])
+    def told(self, believed: Collection[RunId] = ()) -> tuple[JobCard, ...]:
+        """Return the cards for our status, at most JOBS_MAX.
+
+        Those that run and those whose folder we have; of the ended ones the newest, and whichever a
+        peer believes to go on (``believed``), so that nobody runs it again.
+        """
+        going, ended, contradicted = [], [], []
+        for card in self._cards.values():
+            if not card.state.ended:
+                if card.state is JobState.RUNNING or self.holds(card):
+                    going.append(card)
+            elif card.run_id in believed:
+                contradicted.append(card)
+            else:
+                ended.append(card)
+        newest = sorted(ended, key=queue_order, reverse=True)[:ENDED_TOLD_MAX]
+        parts = (sorted(contradicted, key=queue_order), sorted(going, key=queue_order), newest)
+        return tuple(card for part in parts for card in part)[:JOBS_MAX]
 
     def all(self) -> tuple[JobCard, ...]:
         """Return every card in queue order, the ended ones last."""

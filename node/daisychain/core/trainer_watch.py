@@ -7,7 +7,7 @@ from typing import assert_never
 
 from daisychain.core.effects import Effect, KillTrainer, StartTrainer, StopTrainer, Tell
 from daisychain.core.ids import Generation, RunId
-from daisychain.core.jobs import JobCard
+from daisychain.core.jobs import JobCard, told_reason
 from daisychain.core.node import TrainerState, TrainerStatus
 from daisychain.core.orders import FormWorld, LeaveWorld, PeerBlobs, Ping
 from daisychain.core.reports import (
@@ -94,15 +94,19 @@ class TrainerWatch:
         return [StartTrainer(wanted)]
 
     def stop(self, reason: str) -> list[Effect]:
-        """End the process in good order; no report of it counts any more."""
+        """End the process in good order; no report of it counts any more.
+
+        One that still loads has nothing to put in order and takes no orders for seconds: it is killed.
+        """
         if self._run is None or self._stopping:
             return []
         effects: list[Effect] = []
         if self.plan is not None:
             effects.append(Tell(self._run, LeaveWorld(self.plan.generation, reason)))
+        end = KillTrainer if self.status.state is TrainerState.LOADING else StopTrainer
         self._stopping = True
         self._clear()
-        return [*effects, StopTrainer(self._run, reason)]
+        return [*effects, end(self._run, reason)]
 
     def exited(self, run_id: RunId, reason: str, now: float) -> str:
         """The process is gone; return what to note when nobody asked for that, else nothing."""
@@ -185,6 +189,7 @@ class TrainerWatch:
                 if report.remedy:
                     reason += f". {report.remedy}"
                 self._clear()
+                reason = told_reason(reason)
                 self.status = TrainerStatus(state=TrainerState.FAILED, run_id=run_id, reason=reason)
             case _:
                 assert_never(report)
@@ -225,6 +230,7 @@ class TrainerWatch:
         """The trainer is out of its world and waits for the next one."""
         state = TrainerState.DONE if self._finished else TrainerState.READY
         broken = self.status.generation
+        reason = told_reason(reason)
         self.status = replace(
             self.status, state=state, tick=tick, step=step, generation=None, broken=broken, reason=reason
         )

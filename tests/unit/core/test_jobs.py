@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from daisychain.core.ids import RunId
 from daisychain.core.jobs import JobCard, JobState, advance, merge
-from daisychain.core.node import JOBS_MAX
+from daisychain.core.node import ENDED_TOLD_MAX, JOBS_MAX
 from daisychain.core.queue import JobQueue
 from unit.core.chains import CARD, RUN
 
@@ -107,6 +107,19 @@ def test_only_holders_tell_of_queued_runs_and_forgotten_ones_vanish() -> None:
     jobs.prune(set())
     assert jobs.get(SECOND.run_id) is None
     assert jobs.get(RUN) is not None
+
+
+def test_a_long_history_is_not_told_with_every_heartbeat_but_to_whoever_believes_otherwise() -> None:
+    ended = [
+        replace(CARD, run_id=RunId(f"e-{n}"), submitted_at=float(n), state=JobState.FINISHED)
+        for n in range(100)
+    ]
+    jobs = queue(SECOND)
+    jobs.learn(ended)
+    told = [card.run_id for card in jobs.told()]
+    assert told[0] == SECOND.run_id
+    assert told[1:] == [f"e-{n}" for n in range(99, 99 - ENDED_TOLD_MAX, -1)]
+    assert "e-3" in [card.run_id for card in jobs.told({RunId("e-3")})]
 
 
 def test_the_book_is_bounded_and_forgets_ended_runs_first() -> None:

@@ -8,6 +8,7 @@ from daisychain.core.effects import (
     CloseLink,
     Dial,
     Effect,
+    KillTrainer,
     Leave,
     Note,
     PersistIncarnation,
@@ -37,7 +38,20 @@ from daisychain.core.messages import CancelRun, Goodbye, Heartbeat, HeartbeatAck
 from daisychain.core.node import NodeStatus, TrainerState
 from daisychain.core.orders import FormWorld, LeaveWorld
 from daisychain.core.reports import LocalBlob, Progress, RunFailed, RunFinished, WorldFormed
-from unit.core.chains import CARD, READY, RUN, SETTINGS, Bench, generation, info, node_id, of, plan, status
+from daisychain.wire.codec import PEER_CODEC
+from unit.core.chains import (
+    CARD,
+    READY,
+    RUN,
+    SETTINGS,
+    Bench,
+    generation,
+    info,
+    node_id,
+    of,
+    plan,
+    status,
+)
 
 LEADER = Term(4, node_id(2))
 
@@ -78,8 +92,7 @@ def test_a_term_is_persisted_before_it_is_told() -> None:
 
 def test_a_lone_node_loads_and_trains_its_job_to_the_end() -> None:
     bench = Bench()
-    bench.do(JobsScanned((CARD,)))
-    effects = bench.wait(SETTINGS.settle_s)
+    effects = bench.do(JobsScanned((CARD,))) + bench.wait(SETTINGS.settle_s)
     assert [e.card.run_id for e in of(StartTrainer, effects) if isinstance(e, StartTrainer)] == [RUN]
     effects = bench.ready()
     worlds = [e.order.plan for e in effects if isinstance(e, Tell) and isinstance(e.order, FormWorld)]
@@ -94,6 +107,58 @@ def test_a_lone_node_loads_and_trains_its_job_to_the_end() -> None:
     bench.do(TrainerExited(RUN, "exit code 0"))
     assert of(StartTrainer, bench.wait(30.0)) == []
     assert bench.machine.view(bench.now).jobs[0].step == 100
+
+
+def test_the_head_of_the_queue_is_loaded_while_the_node_settles() -> None:
+    bench = Bench()
+    assert of(StartTrainer, bench.do(JobsScanned((CARD,)))) == [StartTrainer(CARD)]
+    view = bench.machine.view(bench.now)
+    assert (view.coordinator, view.jobs[0].state) == (None, JobState.QUEUED)  # loaded, not yet chosen
+    bench.ready()
+    bench.wait(SETTINGS.settle_s / 2)
+    bench.pong()
+    effects = bench.wait(SETTINGS.settle_s / 2 + 0.1)
+    assert of(StartTrainer, effects) == []
+    assert [e for e in effects if isinstance(e, Tell) and isinstance(e.order, FormWorld)] != []
+    assert bench.machine.view(bench.now).jobs[0].state is JobState.RUNNING
+
+
+def test_what_was_loaded_ahead_does_not_jump_the_queue() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    earlier = replace(CARD, run_id=RunId("bbbb-1"), name="second", digest="e" * 64, submitted_at=1.0)
+    bench.link(2)
+    told = replace(status(reachable=(1, 2)), jobs=(earlier,), holds=(earlier.run_id,))
+    bench.keep(2, told, SETTINGS.settle_s + 0.1)
+    view = bench.machine.view(bench.now)
+    assert view.coordinator == node_id(1)
+    assert [(c.name, c.state) for c in view.jobs] == [
+        ("second", JobState.RUNNING),
+        ("digits", JobState.QUEUED),
+    ]
+
+
+def test_what_was_loaded_for_nothing_is_killed_at_once_for_what_the_chain_trains() -> None:
+    bench = Bench()
+    other = replace(CARD, run_id=RunId("bbbb-1"), name="second", digest="e" * 64, submitted_at=11.0)
+    bench.do(JobsScanned((CARD, other)))
+    bench.link(2)
+    leads = replace(status(LEADER, (1, 2), leading=True), current=other.run_id)
+    effects = bench.beat(2, replace(leads, jobs=(replace(other, state=JobState.RUNNING),)))
+    assert of(KillTrainer, effects) == [KillTrainer(RUN, "the chain trains second now")]
+    effects = bench.do(TrainerExited(RUN, "killed by SIGKILL"))
+    started = [e.card.run_id for e in effects if isinstance(e, StartTrainer)]
+    assert started == [other.run_id]
+    assert of(Note, effects) == []  # asked for, so it counts as no crash
+
+
+def test_a_woken_node_keeps_the_trainer_that_it_has() -> None:
+    bench = follower()
+    bench.ready()
+    bench.now += 60.0
+    effects = bench.do(TimerFired())
+    assert of(StopTrainer, effects) == []
+    assert bench.machine.view(bench.now).trainer.state is TrainerState.READY
 
 
 def test_an_idle_chain_of_one_wakes_a_few_times_a_second_only() -> None:
@@ -126,6 +191,25 @@ def test_a_neighbour_of_another_cluster_is_named_and_never_dialled() -> None:
     (stranger,) = bench.machine.view(0.0).strangers
     assert stranger.address == address
     assert "daisychain key" in stranger.reason
+
+
+def test_a_neighbour_whose_key_is_another_is_named_once_with_the_line_that_joins_it() -> None:
+    bench = Bench()
+    address, reason = Address("10.0.0.9", 7000), "it belongs to cluster feed; run `daisychain key join`"
+    bench.do(CandidateSeen("seed", address))
+    effects = bench.do(DialFailed(address, False, reason))
+    assert [note.text for note in effects if isinstance(note, Note)] == [f"no peer at {address}: {reason}"]
+    assert [stranger.reason for stranger in bench.machine.view(bench.now).strangers] == [reason]
+    bench.wait(20.0)
+    assert of(Note, bench.do(DialFailed(address, False, reason))) == []
+
+
+def test_a_user_error_of_any_length_does_not_silence_the_heartbeats() -> None:
+    bench = follower()
+    bench.ready()
+    effects = bench.report(RunFailed(RUN, "net.py:3", "x" * 900_000, "Shorten it"))
+    heartbeat = next(e.message for e in effects if isinstance(e, Send) and isinstance(e.message, Heartbeat))
+    assert len(PEER_CODEC.encode(heartbeat)) < 10_000
 
 
 def test_a_clone_of_this_node_is_refused() -> None:
@@ -271,7 +355,8 @@ def test_a_submitted_run_of_a_folder_that_is_here_is_trained() -> None:
     bench = Bench(ledger=(replace(CARD, state=JobState.FINISHED),))
     bench.do(JobsScanned((CARD,)))
     assert of(StartTrainer, bench.wait(5.0)) == []
-    bench.do(SubmitAsked(replace(CARD, run_id=RunId("aaaa-2"))))
+    again = replace(CARD, run_id=RunId("aaaa-2"))
+    assert RecordJob(again) in bench.do(SubmitAsked(again))  # so that a restart does not forget it
     started = of(StartTrainer, bench.wait(1.0))
     assert started == []  # decided at once, with the event itself
     assert bench.machine.view(bench.now).trainer.run_id == "aaaa-2"

@@ -178,6 +178,13 @@ def test_a_crash_is_answered_by_restarts_with_waits_and_then_by_standing_by() ->
     assert watch.deadline(now + 1000) is None
 
 
+def test_a_trainer_that_still_loads_is_not_waited_for() -> None:
+    watch = TrainerWatch(SETTINGS)
+    watch.attend(CARD, "", 0.0)
+    assert watch.attend(None, "the run is cancelled", 1.0) == [KillTrainer(RUN, "the run is cancelled")]
+    assert watch.exited(RUN, "killed by SIGKILL", 1.1) == ""
+
+
 def test_a_trainer_is_stopped_once_and_what_it_says_then_is_ignored() -> None:
     watch = training()
     effects = watch.attend(None, "the run is finished", 1.0)
