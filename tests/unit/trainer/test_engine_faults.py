@@ -402,6 +402,24 @@ def test_evaluations_agree_on_any_split(mode: str) -> None:
                 assert found == alone
 
 
+def test_a_loss_that_draws_in_evaluation_says_the_same_on_any_split() -> None:
+    def noisy_loss(model: nn.Module, batch: Batch) -> LossSum:
+        x, y = batch
+        return plain_loss(model, (x + 0.1 * torch.randn_like(x), y))
+
+    def main(exchange: Exchange) -> list[float]:
+        engine = Recipe(Mlp, loss=noisy_loss).engine()
+        assert engine.job.needs_granules, "the checks see that forward draws"
+        torch.manual_seed(exchange.size)
+        shares = changing(1, engine.evaluation_units(), exchange.size)
+        return [engine.evaluate(exchange, shares).loss for _ in range(2)]
+
+    (alone,) = LocalWorld(1).run(main)
+    assert alone[0] == alone[1]
+    for found in LocalWorld(3).run(main):
+        assert found == pytest.approx(alone, rel=1e-12)
+
+
 def test_a_broken_evaluation_leaves_the_model_in_training() -> None:
     engine = NOISY.engine()
     before = state_of(engine.job)

@@ -15,9 +15,13 @@ from daisychain.trainer.engine.compute import Computer
 from daisychain.trainer.engine.exchange import Exchange
 from daisychain.trainer.engine.faults import NOT_FINITE_REMEDY, job_file, user_code
 from daisychain.trainer.engine.modes import modes, restore_modes
-from daisychain.trainer.engine.sampler import own_units
+from daisychain.trainer.engine.randomness import seed_all
+from daisychain.trainer.engine.sampler import granule_seed, own_units
 from daisychain.trainer.engine.tail import LIMBS, ExactSum, value_of
 from daisychain.trainer.jobs.loaded import LoadedJob, Samples
+
+EVALUATION = -1
+"""In the place of a step in the seeds of an evaluation's granules: each evaluation draws the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,8 @@ class Evaluator:
         loss, weight, samples = ExactSum(), ExactSum(), 0
         sums = {name: (ExactSum(), ExactSum()) for name in names}
         for piece in self._computer.pieces(len(validation), units):
+            if job.needs_granules:  # a loss may draw random numbers in evaluation too
+                seed_all(granule_seed(job.spec.seed, EVALUATION, piece.index))
             batch = validation.batch(cast(Sequence[int], np.arange(piece.start, piece.stop)), 0)
             part = job.loss(job.model, batch)
             loss.add(part.sum.item())
