@@ -10,28 +10,30 @@ from pathlib import Path
 import torch
 
 import daisychain
-from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.loading import Run
 from daisychain.trainer.record.audit import audit
-from daisychain.trainer.record.journal import StepLine
+from daisychain.trainer.record.journal import Journal, Line, StepLine
 from daisychain.trainer.record.results import Summary, publish, write_summary
 from daisychain.trainer.state.training_state import Best
 from daisychain.trainer.ticks import reported
 from daisychain.wire.job_yaml import RESULT_FOLDER
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    """The timeline as the audit asks for it: by committed step, from 1."""
+@dataclass(slots=True)
+class _Ends:
+    """The ends of a record, noted while it is read: a long run's lines are never in memory together."""
 
-    timeline: Timeline
+    first: StepLine | None = None
+    last: StepLine | None = None
+    finished_at: float = 0.0
 
-    @property
-    def steps(self) -> int:
-        return self.timeline.steps
-
-    def samples(self, step: int) -> int:
-        return self.timeline.position(step - 1).samples
+    def noting(self, journal: Journal) -> Iterator[Line]:
+        """Yield the lines of ``journal``."""
+        for line in journal.lines():
+            if isinstance(line, StepLine):
+                self.first, self.last = self.first or line, line
+            self.finished_at = line.at
+            yield line
 
 
 def finish(run: Run) -> bool:
@@ -63,23 +65,23 @@ def _holding(run: Run, result: Best) -> Iterator[None]:
 
 def _summary(run: Run, result: Best) -> Summary:
     timeline, steps = run.engine.timeline, run.state.step
-    lines = list(run.journal.lines())
-    trained = [line for line in lines if isinstance(line, StepLine)]
-    started_at = trained[0].at - trained[0].step_s if trained else 0.0
-    finished_at = trained[-1].at if trained else 0.0
-    found = audit(lines, _Expected(timeline), steps if run.state.stopped_early else None)
+    ends = _Ends()
+    found = audit(ends.noting(run.journal), timeline, steps if run.state.stopped_early else None)
+    first, last = ends.first, ends.last
+    started_at = first.at - first.step_s if first else 0.0
+    trained_s = last.at - started_at if last else 0.0
     return Summary(
         job=run.order.job_name,
         run_id=str(run.order.run_id),
         kind=run.kind,
         started_at=started_at,
-        finished_at=lines[-1].at if lines else 0.0,
+        finished_at=ends.finished_at,
         steps=steps,
         epochs=steps / timeline.steps_per_epoch,
         samples=found.samples_committed,
-        samples_per_s=found.samples_committed / max(finished_at - started_at, 1e-9),
+        samples_per_s=found.samples_committed / max(trained_s, 1e-9),
         parameters=run.engine.parameters,
-        train_loss=trained[-1].loss if trained else None,
+        train_loss=last.loss if last else None,
         evaluation=reported(run, result.evaluation)
         if timeline.evaluates and run.state.counters.last
         else None,

@@ -10,17 +10,13 @@ import msgspec
 import pytest
 
 from daisychain.errors import StorageError
+from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.record import results
 from daisychain.trainer.record.audit import audit
 from daisychain.trainer.record.journal import Evaluation
 from daisychain.trainer.record.results import Summary, publish, read_summary, write_summary
 
-
-class OneStep:
-    steps = 1
-
-    def samples(self, step: int) -> int:
-        return 4
+ONE_STEP = Timeline(steps=1, steps_per_epoch=1, samples=4, batch=4, interval=0, evaluates=False)
 
 
 def summary(run_id: str) -> Summary:
@@ -41,7 +37,7 @@ def summary(run_id: str) -> Summary:
         stopped_early=False,
         reproducible=False,
         rounds_alike=None,
-        audit=audit([], OneStep()),
+        audit=audit([], ONE_STEP),
         notes=("a note",),
         torch="2",
         daisychain="0",

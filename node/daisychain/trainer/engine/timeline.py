@@ -75,8 +75,3 @@ class Timeline:
     def evaluation_due(self, step: int, evaluations: int) -> bool:
         """Return whether an evaluation comes next, ``step`` steps and ``evaluations`` being committed."""
         return self.evaluations(step) > evaluations
-
-    def expected_samples(self, step: int) -> int:
-        """Return how many samples the first ``step`` steps take: what an audit must find."""
-        epochs, index = divmod(step, self.steps_per_epoch)
-        return epochs * self.samples + min(index * self.batch, self.samples)

@@ -5,22 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Protocol
 
 import msgspec
 
+from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.record.journal import Line, StepLine
-
-
-class Timeline(Protocol):
-    """What a run must do, step by step; a function of the job alone."""
-
-    @property
-    def steps(self) -> int:
-        """Training steps of the whole run."""
-
-    def samples(self, step: int) -> int:
-        """Samples in the global batch of ``step``, 1 <= step <= steps."""
 
 
 class WorldSpan(msgspec.Struct, frozen=True):
@@ -73,27 +62,32 @@ class Audit(msgspec.Struct, frozen=True):
 
 
 def audit(lines: Iterable[Line], timeline: Timeline, ended_at_step: int | None = None) -> Audit:
-    """Return the audit of a record.
+    """Return the audit of a record; ``lines`` are looked at one by one and not kept.
 
     ``ended_at_step``: where an early stop or a cancel ended the run; None = it was to run to the end.
     """
     steps = timeline.steps if ended_at_step is None else min(ended_at_step, timeline.steps)
     found: Counter[int] = Counter()
-    seen: set[int] = set()
     worlds = _Worlds()
     for line in lines:
         if isinstance(line, StepLine):
             found[line.step] += line.samples
-            seen.add(line.step)
             worlds.add(line)
-    expected = {step: timeline.samples(step) for step in range(1, steps + 1)}
+    # Step 1 of the record is the one at position 0: the step that follows no committed one.
+    expected, lost, repeated = 0, 0, 0
+    for step in range(1, steps + 1):
+        want = timeline.position(step - 1).samples
+        expected += want
+        lost += max(0, want - found[step])
+        repeated += max(0, found[step] - want)
+    repeated += sum(have for step, have in found.items() if not 1 <= step <= steps)
     return Audit(
         steps_expected=steps,
-        steps_committed=len(seen),
-        samples_expected=sum(expected.values()),
+        steps_committed=len(found),
+        samples_expected=expected,
         samples_committed=sum(found.values()),
-        samples_lost=sum(max(0, want - found[step]) for step, want in expected.items()),
-        samples_repeated=sum(max(0, have - expected.get(step, 0)) for step, have in found.items()),
+        samples_lost=lost,
+        samples_repeated=repeated,
         coordinator_changes=worlds.coordinator_changes(),
         worlds=tuple(worlds.spans),
     )
