@@ -8,6 +8,7 @@ import logging
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from daisychain import __version__
 from daisychain.config import NodeConfig
-from daisychain.core.events import Event, LeaveAsked, TrainerExited, TrainerReported
+from daisychain.core.events import Event, LeaveAsked, LinkUp, TrainerExited, TrainerReported
 from daisychain.core.ids import Address, NodeId, RunId
 from daisychain.core.machine import Machine
 from daisychain.core.node import NodeInfo
@@ -23,7 +24,7 @@ from daisychain.core.reports import Report, RunFinished
 from daisychain.errors import ConfigError, NetworkError
 from daisychain.host.clock import SystemClock
 from daisychain.host.gpu import choose_device, list_gpus
-from daisychain.host.hardware import Hardware, hardware, why_no_chain
+from daisychain.host.hardware import WINDOWS_REMEDY, Hardware, hardware, why_no_training
 from daisychain.host.job_folder import JobFolderSettings
 from daisychain.host.machine_id import machine_id
 from daisychain.host.state_folder import StateFolder
@@ -33,21 +34,27 @@ from daisychain.net.discovery.discovery import Discovery
 from daisychain.net.discovery.sources import Announcement
 from daisychain.net.discovery.tailnet import read_tailnet
 from daisychain.net.identity.cluster_key import ClusterKey
-from daisychain.net.identity.node_identity import NodeIdentity, gives_way
-from daisychain.net.interface_choice import InterfaceChoice, Network, choose_interface
+from daisychain.net.identity.node_identity import gives_way
+from daisychain.net.interface_choice import (
+    InterfaceChoice,
+    Network,
+    choose_interface,
+    why_gone,
+    why_not_proven,
+)
 from daisychain.net.interfaces import default_route_address, list_interfaces
 from daisychain.net.links.refusals import RefusalLog
 from daisychain.net.links.transport import Transport, TransportSettings
 from daisychain.runtime.agent_api import AgentApi
 from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
 from daisychain.runtime.alone import Alone, order_alone
-from daisychain.runtime.desk import Desk
 from daisychain.runtime.driver import Driver, DriverSettings
 from daisychain.runtime.notes import start_logging
 from daisychain.runtime.performer import Hands, Memory
-from daisychain.runtime.remember import Remembered, remember
+from daisychain.runtime.remember import Remembered, remember, take_new_id
 from daisychain.runtime.scanner import Scanner
 from daisychain.runtime.supervisor import Supervisor, TrainerEvents
+from daisychain.runtime.user_requests import UserRequests
 
 log = logging.getLogger("daisychain.agent")
 
@@ -79,9 +86,7 @@ async def run_agent(config: NodeConfig, started: Callable[[Started], None]) -> s
 
     Raises `DaisyChainError` of the part that could not be set up; the CLI shows it.
     """
-    refusal = why_no_chain(hardware().platform)
-    if refusal is not None:
-        raise ConfigError(refusal)
+    _refuse_platform()
     state = StateFolder(config.state_folder)
     state.lock()
     try:
@@ -114,8 +119,9 @@ async def run_alone(config: NodeConfig, folder: Path, tell: Callable[[Report], N
     """Train the job in ``folder`` on this machine alone; ``tell`` gets every report of the trainer.
 
     The same trainer and loop as in a chain, with a world of one. Raises `JobError`, `WorldError`,
-    `AgentError` and `StorageError`.
+    `AgentError` and `StorageError`, and `ConfigError` on native Windows.
     """
+    _refuse_platform()
     facts = await asyncio.to_thread(hardware)
     alone = Alone(tell)
     supervisor = Supervisor(
@@ -150,6 +156,7 @@ class _Agent:
         self._clock = SystemClock()
         self._began_at = self._clock.monotonic()
         self._anew: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._unproven = ""
         self._refusals = RefusalLog(log.warning, self._clock.monotonic)
         self._transport = Transport(
             me.identity,
@@ -223,7 +230,7 @@ class _Agent:
     async def run(self, leaving: asyncio.Event) -> str:
         """Run until the node has left; raises `_BeginAnew`."""
         api = AgentApi(
-            Desk(
+            UserRequests(
                 self._me.state,
                 self._scanner,
                 lambda: self._machine.view(self._clock.monotonic()),
@@ -265,7 +272,16 @@ class _Agent:
         )
 
     def _post(self, event: Event) -> None:
+        if isinstance(event, LinkUp):
+            self._look_at(event)
         self._driver.post(event)
+
+    def _look_at(self, link: LinkUp) -> None:
+        """Say so when a peer was reached over another address than the one that gloo will bind."""
+        unproven = why_not_proven(self._choice, link.local_host) or ""
+        if unproven and unproven != self._unproven:
+            log.warning("%s", unproven)
+        self._unproven = unproven
 
     async def _reported(self, run_id: RunId, report: Report) -> None:
         self._driver.post(TrainerReported(run_id, report))
@@ -278,19 +294,18 @@ class _Agent:
         self._driver.post(LeaveAsked("its user stopped it"))
 
     async def _watch_address(self) -> None:
-        """Notice that the chosen address went away (another WiFi, a restarted tailnet)."""
+        """Notice that the chosen address is gone or has moved (another WiFi, a container's new network)."""
         while True:
             await asyncio.sleep(INTERFACE_CHECK_S)
-            interfaces = await asyncio.to_thread(list_interfaces)
-            held = {address.host for interface in interfaces for address in interface.addresses}
-            if self._choice.address not in held and not self._anew.done():
-                self._anew.set_result(f"{self._choice.address} ({self._choice.name}) is gone")
+            gone = why_gone(self._choice, await asyncio.to_thread(list_interfaces))
+            if gone is not None and not self._anew.done():
+                self._anew.set_result(gone)
 
     def _met_clone(self, theirs: NodeInfo | None) -> None:
         """Another machine has our node id: exactly one of the two takes a new one."""
         if self._anew.done() or not (theirs is None or gives_way(self._info, theirs)):
             return
-        NodeIdentity.renew(self._me.state.path)
+        take_new_id(self._me.state)
         named = "another machine" if theirs is None else f"{theirs.name} at {theirs.address}"
         self._anew.set_result(
             f"{named} has the same node id (a copied state folder); this node took a new one"
@@ -309,8 +324,15 @@ class _Agent:
             uptime_s=now - self._began_at,
             refusals=self._refusals.total,
             shed=self._driver.shed,
-            problems=(*self._me.problems, *filter(None, [self._scanner.problem])),
+            problems=(*self._me.problems, *filter(None, [self._unproven, self._scanner.problem])),
         )
+
+
+def _refuse_platform() -> None:
+    """Raise `ConfigError` where gloo cannot work: before anything is written or started."""
+    refusal = why_no_training(sys.platform)
+    if refusal is not None:
+        raise ConfigError(refusal, WINDOWS_REMEDY)
 
 
 def _make_key(config: NodeConfig) -> str:

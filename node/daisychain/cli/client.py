@@ -31,7 +31,9 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the agent's socket."""
+        """Connect to the agent's socket; raises FileNotFoundError where there are no such sockets."""
+        if not hasattr(socket, "AF_UNIX"):  # native Windows, where no agent runs
+            raise FileNotFoundError("no Unix sockets here")
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(TIMEOUT_S)
         self.sock.connect(str(self._path))

@@ -56,15 +56,14 @@ def judge_hardware(platform: str, present: int, allowed: int, memory_bytes: int,
     return Hardware(platform, cores, cores_reason, usable, memory_reason)
 
 
-def why_no_chain(platform: str) -> str | None:
-    """Return why a node on ``platform`` cannot train with other nodes; None when it can.
+WINDOWS_REMEDY = "Run DaisyChain in Docker Desktop with the tailnet, or inside WSL 2"
 
-    A single machine (`daisychain run`) works everywhere.
+
+def why_no_training(platform: str) -> str | None:
+    """Return why nothing can be trained on ``platform``, alone or with other nodes; None when it can.
+
+    ``daisychain run`` is a world of one on the same gloo, so it ends where a node does.
     """
     if platform in ("win32", "cygwin", "msys"):
-        return (
-            "torch's gloo cannot open its network device on native Windows, so a node here could not train "
-            "with others. Run DaisyChain in Docker Desktop with the tailnet, or inside WSL 2; "
-            "`daisychain run JOB` works here on this machine alone"
-        )
+        return "torch's gloo cannot open its network device on native Windows, so nothing can be trained here"
     return None

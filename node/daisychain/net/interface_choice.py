@@ -173,14 +173,15 @@ def why_gone(choice: InterfaceChoice, interfaces: tuple[Interface, ...]) -> str 
     """Return why the chosen address can no longer be used; None while it can.
 
     Interfaces come and go: a container's network comes back under another name, a tailnet's sidecar
-    restarts and leaves a dead namespace behind.
+    restarts and leaves a dead namespace behind. A lost carrier is none of that: the cable comes back, and
+    a node that began anew for it would throw its trainer's state away, on every node behind one switch.
     """
     holder = next((i for i in interfaces if any(a.host == choice.address for a in i.addresses)), None)
     if holder is None:
         return f"{choice.name} has lost the address {choice.address}"
     if holder.name != choice.name:
         return f"{choice.address} has moved from {choice.name} to {holder.name}"
-    return None if holder.up else f"{choice.name} is down"
+    return None
 
 
 def _choose_wanted(

@@ -13,7 +13,7 @@ from aiohttp import web
 
 from daisychain.errors import DaisyChainError, StorageError
 from daisychain.runtime.agent_status import Refused
-from daisychain.runtime.desk import Desk
+from daisychain.runtime.user_requests import UserRequests
 
 REQUEST_MAX_BYTES = 1 << 16
 """Largest request: a job's name, with room to spare."""
@@ -28,10 +28,10 @@ class _Named(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class AgentApi:
-    """Serves the desk on ``path`` (mode 0600) until closed."""
+    """Serves the user's requests on ``path`` (mode 0600) until closed."""
 
-    def __init__(self, desk: Desk, path: Path) -> None:
-        self._desk = desk
+    def __init__(self, requests: UserRequests, path: Path) -> None:
+        self._requests = requests
         self._path = path
         application = web.Application(client_max_size=REQUEST_MAX_BYTES, middlewares=[_errors_as_json])
         application.add_routes(
@@ -65,29 +65,29 @@ class AgentApi:
             self._path.unlink(missing_ok=True)
 
     async def _status(self, request: web.Request) -> web.Response:
-        return _json(self._desk.status())
+        return _json(self._requests.status())
 
     async def _jobs(self, request: web.Request) -> web.Response:
-        return _json(self._desk.view().jobs)
+        return _json(self._requests.view().jobs)
 
     async def _submit(self, request: web.Request) -> web.Response:
-        return _json(self._desk.submit(await _named(request)))
+        return _json(self._requests.submit(await _named(request)))
 
     async def _cancel(self, request: web.Request) -> web.Response:
-        return _json(self._desk.cancel(await _named(request)))
+        return _json(self._requests.cancel(await _named(request)))
 
     async def _logs(self, request: web.Request) -> web.Response:
         offset = request.query.get("offset", "0")
         if not offset.lstrip("-").isdecimal() or len(offset) > 18:
             raise web.HTTPBadRequest(text="offset is no number")
-        return _json(self._desk.logs(request.query.get("job", ""), int(offset)))
+        return _json(self._requests.logs(request.query.get("job", ""), int(offset)))
 
 
 @web.middleware
 async def _errors_as_json(
     request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
-    """Turn what the desk refuses into an answer that the CLI can show."""
+    """Turn what is refused into an answer that the CLI can show."""
     try:
         return await handler(request)
     except DaisyChainError as error:

@@ -42,6 +42,8 @@ TORCH_TIMEOUT_S = 120.0
 FILES_LOOKED_AT_MAX = 256
 """Most files whose times are compared with the clock."""
 
+NO_INTERFACE_REMEDY = "See the line on the interface"
+
 HOSTS_FILE = Path("/etc/hosts")
 HOSTS_BYTES_MAX = 1 << 20
 
@@ -120,11 +122,13 @@ async def _guarded(
         async with asyncio.timeout(timeout_s):
             check = await work()
     except TimeoutError:
-        check = Check(name, CheckState.PROBLEM, f"the check did not end within {timeout_s:g} s")
+        text = f"the check did not end within {timeout_s:g} s"
+        check = Check(name, CheckState.PROBLEM, text, "Look for a hanging disk, network drive or program")
     except DaisyChainError as error:
-        check = Check(name, CheckState.PROBLEM, str(error))
+        check = Check(name, CheckState.PROBLEM, error.message, error.remedy)
     except Exception as error:
-        check = Check(name, CheckState.PROBLEM, f"the check itself failed: {type(error).__name__}: {error}")
+        text = f"the check itself failed: {type(error).__name__}: {error}"
+        check = Check(name, CheckState.PROBLEM, text, "This is a fault of DaisyChain: please report it")
     if done is not None:
         done(check)
     return check
@@ -168,7 +172,7 @@ async def _mdns(request: DoctorRequest, choice: InterfaceChoice | None) -> Check
     if not request.mdns:
         return Check("mdns", CheckState.OK, "switched off")
     if choice is None:
-        return Check("mdns", CheckState.PROBLEM, "not tried: there is no interface")
+        return Check("mdns", CheckState.PROBLEM, "not tried: there is no interface", NO_INTERFACE_REMEDY)
     if choice.kind is Network.TAILNET:
         return Check("mdns", CheckState.OK, "not used: a tailnet carries no multicast")
     try:
@@ -179,7 +183,7 @@ async def _mdns(request: DoctorRequest, choice: InterfaceChoice | None) -> Check
 
 def _port(request: DoctorRequest, choice: InterfaceChoice | None) -> Check:
     if choice is None:
-        return Check("port", CheckState.PROBLEM, "not tried: there is no interface")
+        return Check("port", CheckState.PROBLEM, "not tried: there is no interface", NO_INTERFACE_REMEDY)
     host, port = choice.address, request.control_port
     if port == 0:
         return Check("port", CheckState.OK, "any free one will be taken")
@@ -191,7 +195,8 @@ def _port(request: DoctorRequest, choice: InterfaceChoice | None) -> Check:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return rules.judge_port(host, port, _holder(port), request.agent_running)
-            return Check("port", CheckState.PROBLEM, f"{host}:{port} cannot be used: {error.strerror}")
+            text = f"{host}:{port} cannot be used: {error.strerror}"
+            return Check("port", CheckState.PROBLEM, text, "Choose another port, from 1024 on")
     return rules.judge_port(host, port, None, request.agent_running)
 
 
@@ -260,13 +265,13 @@ async def _torch(request: DoctorRequest, found: GpuList) -> Check:
 
 def _key(path: Path) -> Check:
     if not path.exists():
-        return rules.judge_key(str(path), False, None, "")
+        return rules.judge_key(str(path), False, None)
     mode = path.stat().st_mode & 0o777 if os.name == "posix" else None
     try:
         ClusterKey.load(path)
     except IdentityError as error:
-        return rules.judge_key(str(path), True, mode, str(error))
-    return rules.judge_key(str(path), True, mode, "")
+        return Check("key", CheckState.PROBLEM, error.message, error.remedy)
+    return rules.judge_key(str(path), True, mode)
 
 
 def _jobs(path: Path) -> Check:

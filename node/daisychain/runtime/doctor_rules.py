@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from daisychain.host.gpu import DeviceChoice, GpuList, arch_runs, why_unusable
-from daisychain.host.hardware import GIB, Hardware, why_no_chain
+from daisychain.host.hardware import GIB, WINDOWS_REMEDY, Hardware, why_no_training
 from daisychain.net.discovery.mdns_check import MdnsFinding
 from daisychain.net.discovery.tailnet_status import DialPlan, TailnetStatus, slow_path
 from daisychain.net.interface_choice import InterfaceChoice, Network
@@ -42,12 +42,11 @@ class Check:
 
 
 def judge_platform(platform: str) -> Check:
-    """Judge whether nodes on this platform can train together."""
-    refusal = why_no_chain(platform)
+    """Judge whether anything can be trained on this platform."""
+    refusal = why_no_training(platform)
     if refusal is None:
         return Check("platform", CheckState.OK, f"{platform}: gloo works here")
-    what, _, remedy = refusal.partition(". ")
-    return Check("platform", CheckState.PROBLEM, what, remedy)
+    return Check("platform", CheckState.PROBLEM, refusal, WINDOWS_REMEDY)
 
 
 def judge_interface(choice: InterfaceChoice) -> Check:
@@ -209,8 +208,8 @@ def judge_no_torch(reason: str) -> Check:
     return Check("torch", CheckState.PROBLEM, reason, "Install it, or use DaisyChain's image")
 
 
-def judge_key(path: str, exists: bool, mode: int | None, fault: str) -> Check:
-    """Judge the cluster key's file. ``mode``: its permission bits where the system has them."""
+def judge_key(path: str, exists: bool, mode: int | None) -> Check:
+    """Judge a sound key file, or none. ``mode``: its permission bits where the system has them."""
     if not exists:
         return Check(
             "key",
@@ -218,8 +217,6 @@ def judge_key(path: str, exists: bool, mode: int | None, fault: str) -> Check:
             f"there is none at {path}: the node would found a chain of its own",
             "To join a chain, run `daisychain key show` on one of its nodes and `daisychain key join` here",
         )
-    if fault:
-        return Check("key", CheckState.PROBLEM, fault)
     if mode is not None and mode & 0o077:
         return Check(
             "key", CheckState.WARNING, f"others on this machine can read {path}", f"chmod 600 {path}"

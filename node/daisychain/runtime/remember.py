@@ -37,10 +37,11 @@ def remember(state: StateFolder, key_path: Path) -> Remembered:
     identity = NodeIdentity.load_or_create(state.path)
     record = NodeRecord.open(state, identity.node_id)
     if isinstance(record, str):
-        if not first:
-            identity = NodeIdentity.renew(state.path)
+        if first:
+            record = NodeRecord.begin(state, identity.node_id)
+        else:
             problems.append(f"{record}; this node took a new id, so that it never leads twice in one term")
-        record = NodeRecord.begin(state, identity.node_id)
+            identity, record = take_new_id(state)
     else:
         record.save_incarnation(record.incarnation + 1)
     ledger = Ledger(state.ledger)
@@ -49,3 +50,13 @@ def remember(state: StateFolder, key_path: Path) -> Remembered:
     for problem in problems:
         log.warning("%s", problem)
     return Remembered(state, ClusterKey.load(key_path), identity, record, ledger, tuple(problems))
+
+
+def take_new_id(state: StateFolder) -> tuple[NodeIdentity, NodeRecord]:
+    """Return a new identity and its fresh record, both on disk in place of the old ones.
+
+    Cut short between the two, the next start finds a record of another id and takes a new one again.
+    Raises `StorageError` and `IdentityError`.
+    """
+    identity = NodeIdentity.renew(state.path)
+    return identity, NodeRecord.begin(state, identity.node_id)

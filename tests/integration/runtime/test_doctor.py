@@ -107,6 +107,9 @@ def test_what_is_missing_or_broken_is_a_line_and_never_an_exception(tmp_path: Pa
     assert report["torch"].state is CheckState.PROBLEM and "no torch here" in report["torch"].text
     assert report["key"].state is CheckState.PROBLEM
     assert report["jobs"].state is CheckState.WARNING and "mkdir -p" in report["jobs"].remedy
+    assert [
+        check.name for check in report.values() if check.state is not CheckState.OK and not check.remedy
+    ] == []
 
 
 def test_a_torch_that_dies_of_an_old_cpu_is_named(tmp_path: Path) -> None:

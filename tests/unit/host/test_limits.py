@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from daisychain.host.hardware import judge_hardware, why_no_chain
+from daisychain.host.hardware import WINDOWS_REMEDY, judge_hardware, why_no_training
 from daisychain.host.limits import Limits, byte_limit, cpu_quota, read_limits
 
 GIB = 1024**3
@@ -91,7 +91,8 @@ def test_what_is_usable_is_the_least_of_machine_affinity_and_quota() -> None:
 
 
 def test_native_windows_is_refused_with_the_way_out() -> None:
-    refusal = why_no_chain("win32")
-    assert refusal is not None and "Docker Desktop" in refusal and "WSL" in refusal
-    assert why_no_chain("linux") is None
-    assert why_no_chain("darwin") is None
+    refusal = why_no_training("win32")
+    assert refusal is not None and "native Windows" in refusal
+    assert "Docker Desktop" in WINDOWS_REMEDY and "WSL" in WINDOWS_REMEDY
+    assert why_no_training("linux") is None
+    assert why_no_training("darwin") is None

@@ -136,10 +136,9 @@ def test_a_cpu_without_sse41_is_named() -> None:
 
 
 def test_the_key_and_the_jobs_folder_are_judged() -> None:
-    assert rules.judge_key("/k", False, None, "").state is WARNING
-    assert rules.judge_key("/k", True, 0o600, "/k: a typo").state is PROBLEM
-    assert rules.judge_key("/k", True, 0o644, "").remedy == "chmod 600 /k"
-    assert rules.judge_key("/k", True, 0o600, "").state is OK
+    assert rules.judge_key("/k", False, None).state is WARNING
+    assert rules.judge_key("/k", True, 0o640).remedy == "chmod 600 /k"
+    assert rules.judge_key("/k", True, 0o600).state is OK
     assert rules.judge_jobs("/j", False, False, False).state is WARNING
     assert rules.judge_jobs("/j", True, False, True).state is PROBLEM
     assert rules.judge_jobs("/j", True, True, False).state is PROBLEM

@@ -31,7 +31,10 @@ def read_secret(path: Path, what: str) -> str:
                 )
             data = file.read(SECRET_MAX_BYTES + 1)
     except FileNotFoundError:
-        raise IdentityError(f"there is no {what} at {path}") from None
+        raise IdentityError(
+            f"there is no {what} at {path}",
+            "`daisychain key new` makes a cluster key, `daisychain key join` takes another node's.",
+        ) from None
     except OSError as error:
         raise IdentityError(
             f"{what} {path} cannot be read ({error.strerror})", f"Check who owns {path.parent}."
@@ -43,7 +46,10 @@ def read_secret(path: Path, what: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise IdentityError(f"{what} {path} is not text: it is damaged or another file") from None
+        raise IdentityError(
+            f"{what} {path} is not text: it is damaged or another file",
+            "Check the path, or replace the file.",
+        ) from None
 
 
 def write_secret(path: Path, text: str, what: str, *, replace: bool = True) -> bool:

@@ -1,4 +1,4 @@
-"""Where the person at this machine asks: status, submit, cancel, logs. Knows nothing of HTTP."""
+"""What the person at this machine asks for: status, submit, cancel, logs. Knows nothing of HTTP."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ LOG_CHUNK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """Answers what the CLI asks of the agent.
+class UserRequests:
+    """Does what the CLI asks of the agent.
 
     Attributes:
         state: the node's own folder.
