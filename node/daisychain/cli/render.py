@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from daisychain.core.jobs import JobCard, JobState
-from daisychain.core.node import NodeInfo, TrainerStatus
+from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
 from daisychain.core.view import ChainView
 from daisychain.runtime.agent_status import AgentStatus
 
@@ -118,6 +118,15 @@ def _add(table: Table, info: NodeInfo, health: str, trainer: TrainerStatus) -> N
 
 
 def _standing_by(view: ChainView) -> list[str]:
-    """Return a line for each node that does not train though a job runs, with the reason."""
-    everybody = [(view.me.name, view.standby), *((peer.info.name, peer.standby) for peer in view.peers)]
-    return [f"{name} stands by: {reason}" for name, reason in everybody if reason]
+    """Return a line for each node that does not train though a job runs, or that failed at one: why."""
+    everybody = [
+        (view.me.name, view.standby, view.trainer),
+        *((peer.info.name, peer.standby, peer.trainer) for peer in view.peers),
+    ]
+    lines = []
+    for name, reason, trainer in everybody:
+        if reason:
+            lines.append(f"{name} stands by: {reason}")
+        elif trainer.state is TrainerState.FAILED:
+            lines.append(f"{name} failed at run {trainer.run_id}: {trainer.reason}")
+    return lines

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -73,6 +74,16 @@ def test_status_tells_every_fact_in_words() -> None:
     ):
         assert fact in text, fact
     assert "\x1b" not in text
+
+
+def test_a_node_that_failed_at_a_run_is_named_with_the_reason_and_the_remedy() -> None:
+    told = status()
+    failed = TrainerStatus(
+        TrainerState.FAILED, RunId("r-1"), reason="net.py:3: no such layer. Correct the line"
+    )
+    view = replace(told.view, trainer=failed, standby="")
+    text = printed(replace(told, view=view))
+    assert "ada failed at run r-1: net.py:3: no such layer. Correct the line" in text
 
 
 def test_jobs_show_why_a_run_failed() -> None:
