@@ -10,8 +10,8 @@
     ├── WorldError           a process group could not be formed, or broke; the next generation mends it
     └── AgentError           the CLI cannot reach the local agent, or the agent refused
 
-Errors of the first kind reach the user as one line and an exit code (see cli/exits.py);
-`WorldError` never reaches the user: the trainer reports it and waits for the next plan.
+Each reaches the user as one line with its remedy and an exit code (see cli/exits.py). A `WorldError` does so
+only in `daisychain run`: in a chain the trainer reports it and waits for the next plan.
 """
 
 from __future__ import annotations

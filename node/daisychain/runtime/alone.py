@@ -51,9 +51,9 @@ def order_alone(state: StateFolder, folder: Path) -> LoadRun:
     before = max(Ledger(state.ledger).last_submission(job.digest), 0 if done is None else submission_of(done))
     run_id = run_id_of(job.digest, before + 1)
     node_id = NodeId(secrets.token_hex(16))
-    return LoadRun(
-        run_id, node_id, folder.name, str(folder.resolve()), str(state.run_folder(run_id).resolve())
-    )
+    # an agent of this state folder, or another `run`, may train the same run at this moment
+    own = state.run_folder(f"{run_id}-alone-{secrets.token_hex(3)}")
+    return LoadRun(run_id, node_id, folder.name, str(folder.resolve()), str(own.resolve()))
 
 
 class Alone:
@@ -103,7 +103,10 @@ class Alone:
                 case RunFailed():
                     raise JobError(report.where, report.message, report.remedy)
                 case WorldBroken():
-                    raise WorldError(f"the trainer's world of one broke: {report.reason}")
+                    raise WorldError(
+                        f"the trainer's world of one broke: {report.reason}",
+                        f"Its log is {order.run_folder}/train.log",
+                    )
                 case _:
                     pass
 
