@@ -50,15 +50,45 @@ def test_with_granules_nothing_is_bounded() -> None:
     assert engine.computer.largest == MICRO_BATCH
 
 
-def test_a_cgroup_bounds_what_is_free(tmp_path: Path) -> None:
+def group(folder: Path, names: tuple[str, str], limit: str, used: int, stat: str = "") -> None:
+    """Write a control group's memory files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in zip((*names, "memory.stat"), (limit, str(used), stat), strict=True):
+        (folder / name).write_text(f"{text}\n")
+
+
+VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+VERSION_2 = ("memory.max", "memory.current")
+
+
+@pytest.mark.parametrize(
+    ("membership", "base", "names", "inactive"),
+    [
+        ("0::/daisychain/node\n", "", VERSION_2, "inactive_file"),
+        ("5:cpu,cpuacct:/x\n4:memory:/daisychain/node\n", "memory", VERSION_1, "total_inactive_file"),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_the_tightest_control_group_on_the_way_up_bounds_what_is_free(
+    tmp_path: Path, membership: str, base: str, names: tuple[str, str], inactive: str
+) -> None:
     host = torch.device("cpu")
-    unbounded = memory.free_bytes(host, tmp_path)
-    assert unbounded > 0
-    (tmp_path / "memory.current").write_text("600\n")
-    (tmp_path / "memory.max").write_text("1000\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(membership)
+    assert memory.free_bytes(host, tmp_path) > 1 << 20, "groups that are not there bound nothing"
+    mount = tmp_path / "sys/fs/cgroup" / base
+    group(mount, names, "max" if not base else str(1 << 62), 10)
+    group(mount / "daisychain", names, "1000", 600)
+    group(mount / "daisychain/node", names, "max" if not base else str(1 << 62), 600)
     assert memory.free_bytes(host, tmp_path) == 400
-    (tmp_path / "memory.max").write_text("max\n")
-    assert memory.free_bytes(host, tmp_path) > 1 << 20
+    group(mount / "daisychain/node", names, "900", 700, f"anon 400\n{inactive} 100")
+    assert memory.free_bytes(host, tmp_path) == 300, "cached files are given up at need"
+    group(mount / "daisychain/node", names, "900", 950)
+    assert memory.free_bytes(host, tmp_path) == 0
+
+
+def test_without_control_groups_the_machine_s_memory_counts(tmp_path: Path) -> None:
+    assert memory.free_bytes(torch.device("cpu"), tmp_path) > 1 << 20
 
 
 def test_glibc_takes_the_setting() -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
 import psutil
 import torch
 
-CGROUP = Path("/sys/fs/cgroup")
+ROOT = Path("/")
+CGROUP_MOUNT, MEMBERSHIP = "sys/fs/cgroup", "proc/self/cgroup"
+
+_FILES = {
+    2: ("memory.max", "memory.current", "inactive_file"),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
+"""By version of the control groups: limit, use, and what of it (in ``memory.stat``) is given up at need."""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 TRIM_BYTES = 256 << 20
@@ -33,17 +41,62 @@ def keep_freed() -> bool:
     return bool(mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)) and bool(mallopt(M_MMAP_THRESHOLD, MMAP_BYTES))
 
 
-def free_bytes(device: torch.device, root: Path = CGROUP) -> int:
-    """Return the memory that is free for activations: the device's, or the machine's within its cgroup."""
+def free_bytes(device: torch.device, root: Path = ROOT) -> int:
+    """Return the memory that is free for activations: the device's, or the machine's within our limits.
+
+    Our own control group and all above it count, of either version: the least of what they leave.
+    """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    free = psutil.virtual_memory().available
+    free = [int(psutil.virtual_memory().available)]
+    for version, group in _groups(root):
+        left = _left(version, group)
+        if left is not None:
+            free.append(max(0, left))
+    return min(free)
+
+
+def _groups(root: Path) -> Iterator[tuple[int, Path]]:
+    """Yield (version, folder) of this process's memory group and of every group above it.
+
+    In a container the path may be the host's and not exist here; the mount itself is then our group.
+    """
+    mount = root / CGROUP_MOUNT
     try:
-        limit = (root / "memory.max").read_text().strip()
-        used = int((root / "memory.current").read_text())
-        return free if limit == "max" else max(0, min(free, int(limit) - used))
-    except (OSError, ValueError):
-        return int(free)
+        membership = (root / MEMBERSHIP).read_text("ascii", "replace")
+    except OSError:
+        return
+    for line in membership.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        version, group = (1, mount / "memory") if controllers else (2, mount)
+        yield version, group
+        for part in PurePosixPath(path.lstrip("/")).parts:
+            if part == "..":  # a group outside our namespace: nothing here tells of it
+                break
+            group /= part
+            yield version, group
+
+
+def _left(version: int, group: Path) -> int | None:
+    """Return the bytes that ``group`` may still take; None when it has no limit."""
+    limit_file, used_file, inactive = _FILES[version]
+    try:
+        limit, used = int((group / limit_file).read_text()), int((group / used_file).read_text())
+    except (OSError, ValueError):  # "max", or no such group here
+        return None
+    return limit - max(0, used - _fact(group / "memory.stat", inactive))
+
+
+def _fact(path: Path, name: str) -> int:
+    """Return the number behind ``name`` in a file of names and numbers; 0 when it tells none."""
+    try:
+        lines = path.read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+    except (OSError, ValueError, StopIteration):
+        return 0
 
 
 class Kept:
