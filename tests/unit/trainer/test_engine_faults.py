@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from daisychain.trainer.engine.capacity import rounding_digest
 from daisychain.trainer.engine.engine import Engine, Reduced
 from daisychain.trainer.engine.exchange import Alone, Exchange
 from daisychain.trainer.jobs.loaded import LoadedJob, LossSum
+from daisychain.trainer.jobs.user_code import UserCode
 from support.engine_jobs import (
     FEATURES,
     Batch,
@@ -189,17 +192,42 @@ def test_weights_that_sum_to_nothing_are_refused() -> None:
         train(Recipe(Mlp, loss=weightless).engine(), Alone())
 
 
-def user_file_loss() -> Callable[[nn.Module, Batch], LossSum]:
-    """Return a loss whose code stands in a file called model.py, as a user's would."""
-    source = "\n\ndef loss(model, batch):\n    x, y = batch\n    return model(x[:, :3])\n"
-    names: dict[str, Callable[[nn.Module, Batch], LossSum]] = {}
-    exec(compile(source, "/somewhere/model.py", "exec"), names)  # noqa: S102  # the test's own text
-    return names["loss"]
+def test_an_error_in_backward_names_the_users_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes out of torch, long after the user's function returned."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    (tmp_path / "own_gradient.py").write_text("""import torch
+class Own(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient @ torch.ones(2)
+""")
+    code = UserCode(tmp_path, tmp_path / "own_gradient.py")
+    own = code.needed("Own", "", "").apply  # type: ignore[attr-defined]
+
+    def loss(model: nn.Module, batch: Batch) -> LossSum:
+        return plain_loss(nn.Sequential(model, Applied(own)), batch)
+
+    job = Recipe(Mlp, loss=loss).job()
+    job.locate = code.locate
+    engine = Engine(job, Recipe(Mlp).engine().timeline)
+    with pytest.raises(JobError, match=r"RuntimeError in step 0: .*Correct the line") as caught:
+        train(engine, Alone())
+    assert caught.value.where == "own_gradient.py:8"
 
 
-def test_an_error_in_the_users_code_names_its_file_and_line() -> None:
-    with pytest.raises(JobError, match=r"^model\.py:5: RuntimeError .* shapes cannot be multiplied"):
-        Recipe(Mlp, loss=user_file_loss()).engine()
+class Applied(nn.Module):
+    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)
 
 
 def engine_with(change: Callable[[LoadedJob], object], recipe: Recipe | None = None) -> Engine:

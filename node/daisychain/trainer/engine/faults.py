@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import PurePath
 
 from daisychain.core.job_spec import PythonModel
 from daisychain.errors import DaisyChainError, JobError
@@ -23,9 +21,11 @@ def job_file(job: LoadedJob) -> str:
 
 @contextmanager
 def user_code(job: LoadedJob, doing: str) -> Iterator[None]:
-    """Turn an exception of the job's own code into `JobError` with the last line of its file on the way.
+    """Turn an exception of the job's own code into `JobError` with the last line of its files on the way.
 
-    Errors that are ours already (`JobError`, `WorldError`) pass. ``doing``: e.g. ``"in step 12"``.
+    For what the job's functions leave behind (backward, the optimizer) and for want of memory: what happens
+    in the functions themselves `jobs.user_code` has told already. Errors that are ours (`JobError`,
+    `WorldError`) pass. ``doing``: e.g. ``"in step 12"``.
     """
     try:
         yield
@@ -36,16 +36,9 @@ def user_code(job: LoadedJob, doing: str) -> Iterator[None]:
 
 
 def _told(job: LoadedJob, doing: str, error: Exception) -> JobError:
-    file = job_file(job)
-    name = PurePath(file).name
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if PurePath(frame.filename).name == name
-    ]
-    where = f"{file}:{lines[-1]}" if lines else file
+    line = job.locate(error)
     text = " ".join(str(error).split()) or "no message"
-    remedy = "Correct the line and submit the job again" if lines else ""
+    remedy = "Correct the line and submit the job again" if line else ""
     if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
         remedy = "Make the model, the granule or the global batch smaller"
-    return JobError(where, f"{type(error).__name__} {doing}: {text}", remedy)
+    return JobError(line or job_file(job), f"{type(error).__name__} {doing}: {text}", remedy)

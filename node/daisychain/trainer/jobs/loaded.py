@@ -61,6 +61,7 @@ class LoadedJob:
         needs_granules: the model has batch norm or dropout, or the job is reproducible.
         export: writes the trained model and what is needed to use it into a folder
             (``model.safetensors``, and for a table its encoding in the file's metadata).
+        locate: tells ``file:line`` of the job's own code that an exception came through; empty: none did.
         notes: what was noticed while loading (rows without a target, constant columns, ...).
     """
 
@@ -74,5 +75,6 @@ class LoadedJob:
     schedule: torch.optim.lr_scheduler.LRScheduler | None
     needs_granules: bool
     export: Callable[[str], None]
+    locate: Callable[[BaseException], str] = lambda _: ""
     notes: tuple[str, ...] = ()
     finish_metrics: Callable[[Mapping[str, float]], Mapping[str, float]] = dict

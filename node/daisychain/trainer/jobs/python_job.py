@@ -78,6 +78,7 @@ def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> Load
         schedule=_schedule(code, optimizer, validation is not None),
         needs_granules=spec.reproducible or has_coupling_modules(model),
         export=lambda folder: save_model(model, card, Path(folder) / "model.safetensors"),
+        locate=code.locate,
         notes=_notes(len(train), 0 if validation is None else len(validation), model),
     )
 

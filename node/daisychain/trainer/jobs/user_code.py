@@ -58,7 +58,7 @@ class UserCode:
         except (Exception, SystemExit) as error:
             if "can't allocate memory" in str(error):  # torch's own, a plain RuntimeError
                 raise
-            where = self._where(error) or (f"{self.name}: {what}" if what else self.name)
+            where = self.locate(error) or (f"{self.name}: {what}" if what else self.name)
             told = " ".join(str(error).split())
             if len(told) > 500:
                 told = told[:497] + "..."
@@ -78,7 +78,7 @@ class UserCode:
         spec.loader.exec_module(module)
         return module
 
-    def _where(self, error: BaseException) -> str:
+    def locate(self, error: BaseException) -> str:
         """Return ``file:line`` of the innermost frame in the job's folder; empty when there is none."""
         if isinstance(error, SyntaxError) and error.filename and _within(Path(error.filename), self._folder):
             return f"{self._relative(error.filename)}:{error.lineno}"
