@@ -87,8 +87,11 @@ class StateFolder:
                 f"another agent (process {owner or 'unknown'}) uses the state folder {self.path}",
                 "Stop that one, or give this one its own folder with --state-folder.",
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(
+            OSError
+        ):  # on a full disk nobody learns who holds it; it is held all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
 
     def unlock(self) -> None:

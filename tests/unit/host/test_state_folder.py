@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -68,6 +69,20 @@ def test_a_second_agent_is_refused_and_told_who_has_the_folder(tmp_path: Path) -
     first.unlock()
     second.lock()
     second.unlock()
+
+
+def test_a_full_disk_does_not_keep_the_folder_from_being_locked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first, second = StateFolder(tmp_path), StateFolder(tmp_path)
+    monkeypatch.setattr(os, "pwrite", full)
+    first.lock()
+    with pytest.raises(StorageError, match="another agent"):
+        second.lock()
+    first.unlock()
 
 
 def test_the_folder_is_private(tmp_path: Path) -> None:

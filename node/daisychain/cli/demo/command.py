@@ -64,7 +64,7 @@ def demo(
 @contextlib.contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     """Yield the folder of the demo's nodes; removed afterwards unless it is kept."""
-    from daisychain.errors import ConfigError
+    from daisychain.errors import ConfigError, StorageError
 
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="daisychain-demo-") as name:
@@ -74,4 +74,6 @@ def _folder(keep: Path | None) -> Iterator[Path]:
         keep.mkdir(parents=True)
     except FileExistsError:
         raise ConfigError(f"--keep {keep}: it is there already", "Name a folder that is not") from None
+    except OSError as error:
+        raise StorageError(f"--keep {keep} cannot be made: {error.strerror}", "Name another folder") from None
     yield keep.resolve()
