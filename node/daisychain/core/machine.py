@@ -54,6 +54,7 @@ from daisychain.core.parts import Parts
 from daisychain.core.reports import Progress
 from daisychain.core.settings import CoreSettings
 from daisychain.core.view import ChainView
+from daisychain.core.world_phase import given_up
 
 
 class Machine:
@@ -276,6 +277,9 @@ class Machine:
             roll = parts.roll(card)
             if card is not None and parts.rendezvous.finished(card.run_id, roll.applicants):
                 parts.queue.mark(card.run_id, JobState.FINISHED)
+                again = True
+            elif card is not None and (reason := given_up(roll.applicants, parts.info, card)):
+                parts.queue.mark(card.run_id, JobState.FAILED, reason)
                 again = True
             else:
                 effects += training.deliver(parts, parts.rendezvous.review(roll, now))

@@ -39,6 +39,6 @@ def standing_by(trainer: TrainerStatus, card: JobCard, barred: str) -> str:
         if trainer.state is TrainerState.LOADING:
             return f"loading {card.name}"
         return ""
-    if trainer.state is TrainerState.FAILED:
+    if trainer.state is TrainerState.FAILED and trainer.run_id == card.run_id:
         return trainer.reason
     return barred

@@ -125,8 +125,11 @@ class TrainerWatch:
         self._crash_reason = reason
         wait_s = min(settings.restart_max_s, settings.restart_s * 2.0 ** (self._crashes - 1))
         self._restart_at = now + wait_s
+        over = self.gave_up(run_id)
+        if over:  # the coordinator must see it: when nobody is left who can train the run, it has failed
+            self.status = TrainerStatus(state=TrainerState.FAILED, run_id=run_id, reason=over)
         return f"the trainer of {run_id} ended ({reason}); " + (
-            self.gave_up(run_id) or f"it is started again in {wait_s:g} s"
+            over or f"it is started again in {wait_s:g} s"
         )
 
     def enter(self, plan: WorldPlan) -> list[Effect]:

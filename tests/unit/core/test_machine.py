@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from daisychain.core.effects import (
     CloseLink,
     Dial,
@@ -35,9 +37,10 @@ from daisychain.core.events import (
 from daisychain.core.ids import Address, ClusterId, RunId, Term
 from daisychain.core.jobs import JobState
 from daisychain.core.messages import CancelRun, Goodbye, Heartbeat, HeartbeatAck, OfferBlob, PlanWorld
-from daisychain.core.node import NodeStatus, TrainerState
+from daisychain.core.node import NodeStatus, TrainerState, TrainerStatus
 from daisychain.core.orders import FormWorld, LeaveWorld
 from daisychain.core.reports import LocalBlob, Progress, RunFailed, RunFinished, WorldFormed
+from daisychain.core.standby import standing_by
 from daisychain.wire.codec import PEER_CODEC
 from unit.core.chains import (
     CARD,
@@ -150,6 +153,59 @@ def test_what_was_loaded_for_nothing_is_killed_at_once_for_what_the_chain_trains
     started = [e.card.run_id for e in effects if isinstance(e, StartTrainer)]
     assert started == [other.run_id]
     assert of(Note, effects) == []  # asked for, so it counts as no crash
+
+
+def crash_for_good(bench: Bench, other: NodeStatus) -> None:
+    """Have node 1's trainer die as often as it is started, while node 2 tells ``other``."""
+    for _ in range(SETTINGS.restarts_max + 1):
+        assert bench.machine.view(bench.now).trainer.state is TrainerState.LOADING
+        bench.do(TrainerExited(RUN, "exited with code 3"))
+        bench.keep(2, other, SETTINGS.restart_max_s + 0.1)
+
+
+def leader_with_a_job() -> Bench:
+    """Return node 1, which leads node 2 and loads the job."""
+    bench = Bench()
+    bench.link(2)
+    bench.do(JobsScanned((CARD,)))
+    bench.keep(2, status(reachable=(1, 2)), SETTINGS.settle_s + 0.1)
+    return bench
+
+
+def test_a_run_whose_trainer_dies_for_good_on_every_node_fails_and_the_next_is_trained() -> None:
+    bench = leader_with_a_job()
+    after = replace(CARD, run_id=RunId("bbbb-1"), name="second", digest="e" * 64, submitted_at=20.0)
+    bench.do(JobsScanned((CARD, after)))
+    bench.keep(2, status(reachable=(1, 2)), 0.1)
+    lost = TrainerStatus(state=TrainerState.FAILED, run_id=RUN, reason="its trainer crashed 5 times: code 3")
+    crash_for_good(bench, replace(status(reachable=(1, 2), trainer=lost), holds=(RUN,)))
+    first, second = sorted(bench.machine.view(bench.now).jobs, key=lambda card: card.submitted_at)
+    assert (first.state, second.state) == (JobState.FAILED, JobState.RUNNING)
+    assert "its trainer crashed 5 times: exited with code 3" in first.reason
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(status(reachable=(1, 2), trainer=READY), holds=(RUN,)),
+        status(reachable=(1, 2), trainer=replace(READY, stalled=True, reason="it does not answer")),
+        replace(status(reachable=(1, 2)), holds=(RUN,)),
+    ],
+    ids=["trains it", "stalled", "is about to start its trainer"],
+)
+def test_a_run_goes_on_while_anybody_may_train_it(other: NodeStatus) -> None:
+    bench = leader_with_a_job()
+    crash_for_good(bench, other)
+    view = bench.machine.view(bench.now)
+    assert view.jobs[0].state is JobState.RUNNING
+    assert (view.trainer.state, view.trainer.run_id) == (TrainerState.FAILED, RUN)
+    assert "crashed 5 times" in view.standby
+
+
+def test_why_an_earlier_run_failed_here_is_not_told_of_the_next() -> None:
+    before = TrainerStatus(state=TrainerState.FAILED, run_id=RunId("bbbb-1"), reason="net.py:3: boo")
+    assert standing_by(before, CARD, "no folder") == "no folder"
+    assert standing_by(replace(before, run_id=RUN), CARD, "") == "net.py:3: boo"
 
 
 def test_a_woken_node_keeps_the_trainer_that_it_has() -> None:
