@@ -90,6 +90,7 @@ class TrainerWatch:
             return []
         self._run, self._stopping, self._killed, self._finished = wanted.run_id, False, False, False
         self._started_at = self._answered_at = self._pinged_at = now
+        self.steps = 0  # those of the last run are none of this one's
         self.status = TrainerStatus(state=TrainerState.LOADING, run_id=wanted.run_id)
         return [StartTrainer(wanted)]
 

@@ -23,7 +23,7 @@ def trainer_reported(parts: Parts, event: TrainerReported, now: float) -> list[E
         parts.members.prove((member.node_id for member in parts.watch.plan.members), now)
     if isinstance(report, LocalBlob) and parts.watch.blob is report:
         effects += offer(parts, now)
-    if parts.watch.status.run_id is not None:
+    if parts.watch.status.run_id == event.run_id:
         parts.queue.progress(event.run_id, parts.watch.status.step, parts.watch.steps)
     return effects
 

@@ -33,13 +33,14 @@ from daisychain.core.events import (
     SubmitAsked,
     TimerFired,
     TrainerExited,
+    TrainerReported,
 )
 from daisychain.core.ids import Address, ClusterId, RunId, Term
 from daisychain.core.jobs import JobState
 from daisychain.core.messages import CancelRun, Goodbye, Heartbeat, HeartbeatAck, OfferBlob, PlanWorld
 from daisychain.core.node import NodeStatus, TrainerState, TrainerStatus
 from daisychain.core.orders import FormWorld, LeaveWorld
-from daisychain.core.reports import LocalBlob, Progress, RunFailed, RunFinished, WorldFormed
+from daisychain.core.reports import LocalBlob, Phase, Pong, Progress, RunFailed, RunFinished, WorldFormed
 from daisychain.core.standby import standing_by
 from daisychain.wire.codec import PEER_CODEC
 from unit.core.chains import (
@@ -206,6 +207,21 @@ def test_why_an_earlier_run_failed_here_is_not_told_of_the_next() -> None:
     before = TrainerStatus(state=TrainerState.FAILED, run_id=RunId("bbbb-1"), reason="net.py:3: boo")
     assert standing_by(before, CARD, "no folder") == "no folder"
     assert standing_by(replace(before, run_id=RUN), CARD, "") == "net.py:3: boo"
+
+
+def test_the_steps_of_one_run_are_not_told_of_the_next() -> None:
+    bench = Bench()
+    after = replace(CARD, run_id=RunId("bbbb-1"), name="second", digest="e" * 64, submitted_at=20.0)
+    bench.do(JobsScanned((CARD, after)))
+    bench.wait(SETTINGS.settle_s)
+    bench.ready()
+    bench.do(CancelAsked(RUN))
+    bench.do(TrainerExited(RUN, "exited with code 0"))
+    answer = Pong(1, Phase.LOADING, 0.1, 0.0)
+    bench.do(TrainerReported(after.run_id, answer))
+    bench.do(TrainerReported(RUN, answer))  # a last word of the process that is gone
+    jobs = {card.name: (card.state, card.steps) for card in bench.machine.view(bench.now).jobs}
+    assert jobs == {"digits": (JobState.CANCELLED, 100), "second": (JobState.RUNNING, 0)}
 
 
 def test_a_woken_node_keeps_the_trainer_that_it_has() -> None:
