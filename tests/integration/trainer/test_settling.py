@@ -14,7 +14,7 @@ import torch
 from daisychain.core.ids import RunId
 from daisychain.errors import WorldError
 from daisychain.trainer.engine.engine import Engine
-from daisychain.trainer.engine.exchange import Alone
+from daisychain.trainer.engine.exchange import Alone, Pending
 from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.jobs.load import load_job
 from daisychain.trainer.record.journal import Journal, StepLine, WorldInfo
@@ -22,7 +22,7 @@ from daisychain.trainer.state import transfer
 from daisychain.trainer.state.reconcile import NobodySoundError
 from daisychain.trainer.state.training_state import TrainingState
 from daisychain.trainer.state.transfer import Prepared, Settled, Settling
-from daisychain.trainer.world.group import FormedWorld
+from daisychain.trainer.world.group import FormedWorld, World
 from daisychain.wire.job_yaml import parse_job
 from support.formed_worlds import each, formed
 from support.job_folders import regression_job
@@ -186,6 +186,26 @@ def test_machines_that_round_differently_are_told(nodes: list[Node]) -> None:
     assert all(one.rounds_alike for one in settle(nodes))
     nodes[2].rounding = "another"
     assert not any(one.rounds_alike for one in settle(nodes, counter=2))
+
+
+def test_a_state_travels_in_parts(nodes: list[Node], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each must arrive within a collective's time, so none may be as large as the state."""
+    parts: list[int] = []
+
+    def move(world: World, tensor: torch.Tensor, source: int, target: int) -> Pending:
+        if world.rank == source:
+            parts.append(tensor.numel())
+        return moved(world, tensor, source, target)
+
+    moved = World.move
+    monkeypatch.setattr(World, "move", move)
+    monkeypatch.setattr(transfer, "PART_BYTES", 1000)
+    nodes[1].train(3)
+    found = settle(nodes)
+    assert [one.received for one in found] == [True, False, True]
+    assert_alike(nodes, 3)
+    assert len([size for size in parts if size == 1000]) > 4
+    assert max(parts) == 1000
 
 
 def test_a_state_larger_than_this_run_can_have_is_refused_before_it_is_received(

@@ -25,6 +25,9 @@ ROUNDS_MAX = 4
 LINE_ROOM_BYTES = 2048
 """What one tick's metrics line may have on average when it is passed on."""
 
+PART_BYTES = 4 << 20
+"""A state travels in parts of this size: each has a collective's time, so slow links take in large models."""
+
 _VERSION = 1
 _HEAD = 10
 _DIGEST = 4
@@ -142,53 +145,61 @@ class Settling:
             return False
         packed = self._state.pack() if world.rank == donor else None
         for receiver in decision.receivers:
-            if packed is not None:
-                self._give(world, donor, receiver, packed, records)
-            elif world.rank == receiver:
-                self._take(world, donor, records)
-            else:  # a move needs every rank
-                world.move(torch.empty(0, dtype=torch.int64), donor, receiver).wait()
-                world.move(torch.empty(0, dtype=torch.uint8), donor, receiver).wait()
+            self._pass_to(world, (donor, receiver), packed, records)
         return world.rank in decision.receivers
 
-    def _give(
-        self, world: FormedWorld, donor: int, receiver: int, packed: Packed, records: list[Record]
+    def _pass_to(
+        self, world: FormedWorld, ends: tuple[int, int], packed: Packed | None, records: list[Record]
     ) -> None:
-        lines = self._journal.lines_after(records[receiver].tick)
-        sizes = torch.tensor([len(packed.header), packed.payload.numel(), len(lines)])
-        world.move(sizes, donor, receiver).wait()
-        texts = torch.frombuffer(bytearray(packed.header + lines), dtype=torch.uint8)
-        world.move(torch.cat([packed.payload, texts]), donor, receiver).wait()
-
-    def _take(self, world: FormedWorld, donor: int, records: list[Record]) -> None:
-        own, theirs = records[world.rank], records[donor]
+        """Pass the state from rank ``ends[0]``, which has it ``packed``, to ``ends[1]``; all take part."""
+        donor, receiver = ends
+        own, theirs = records[receiver].tick, records[donor].tick
+        lines = b"" if packed is None else self._journal.lines_after(own)
         sizes = torch.zeros(3, dtype=torch.int64)
-        world.move(sizes, donor, world.rank).wait()
-        header_bytes, payload_bytes, lines_bytes = (int(size) for size in sizes.tolist())
+        if packed is not None:
+            sizes = torch.tensor([packed.payload.numel(), len(packed.header), len(lines)])
+        payload_bytes, header_bytes, lines_bytes = world.gather(sizes)[donor].tolist()
+        timeline = self._state.engine.timeline
+        ticks = min(theirs, timeline.steps + timeline.evaluations(timeline.steps)) - own
+        self._check_sizes((payload_bytes, header_bytes, lines_bytes), max(0, ticks))
+        total = payload_bytes + header_bytes + lines_bytes
+        whole = torch.empty(total if world.rank == receiver else 0, dtype=torch.uint8)
+        if packed is not None:
+            texts = torch.frombuffer(bytearray(packed.header + lines), dtype=torch.uint8)
+            whole = torch.cat([packed.payload, texts])
+        for start in range(0, total, PART_BYTES):
+            world.move(whole[start : start + PART_BYTES], donor, receiver).wait()
+        if world.rank == receiver:
+            told = whole[payload_bytes:].numpy().tobytes()
+            self._take(whole[:payload_bytes], told[:header_bytes], told[header_bytes:], (own, theirs))
+
+    def _check_sizes(self, sizes: tuple[int, int, int], ticks: int) -> None:
+        """Raise `WorldError` for a state larger than this run's can be, or more lines than ``ticks`` have."""
         bounds = (
-            (header_bytes, HEADER_MAX_BYTES),
-            (payload_bytes, self._state.payload_max_bytes()),
-            (lines_bytes, max(0, theirs.tick - own.tick) * LINE_ROOM_BYTES + LINE_MAX_BYTES),
+            self._state.payload_max_bytes(),
+            HEADER_MAX_BYTES,
+            ticks * LINE_ROOM_BYTES + LINE_MAX_BYTES,
         )
-        for size, bound in bounds:
+        for size, bound in zip(sizes, bounds, strict=True):
             if not 0 <= size <= bound:
                 raise WorldError(f"a member offered {size} bytes of state where at most {bound} can be")
-        whole = torch.empty(payload_bytes + header_bytes + lines_bytes, dtype=torch.uint8)
-        world.move(whole, donor, world.rank).wait()
-        payload, texts = whole[:payload_bytes], whole[payload_bytes:].numpy().tobytes()
+
+    def _take(self, payload: torch.Tensor, header: bytes, lines: bytes, ticks: tuple[int, int]) -> None:
+        """Take over a state and the lines that this rank's record lacks; ``ticks``: its own, the donor's."""
+        own, theirs = ticks
         self._state.sound = False  # until state and record are there, and belong together
         try:
             # The record first: should the state not fit, the next taking over cuts it to the state's tick.
-            self._journal.truncate_after(min(own.tick, theirs.tick))
-            self._journal.extend(texts[header_bytes:])
-            self._state.unpack(texts[:header_bytes], payload)
+            self._journal.truncate_after(min(own, theirs))
+            self._journal.extend(lines)
+            self._state.unpack(header, payload)
         except ProtocolError as error:
             raise WorldError(str(error)) from error
-        if self._state.tick != theirs.tick or self._journal.tick != theirs.tick:
+        if self._state.tick != theirs or self._journal.tick != theirs:
             self._state.sound = False
             raise WorldError(
                 f"a state of tick {self._state.tick} with {self._journal.tick} metrics lines came "
-                f"where tick {theirs.tick} was told"
+                f"where tick {theirs} was told"
             )
 
 
