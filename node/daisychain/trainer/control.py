@@ -46,6 +46,7 @@ class Desk:
         self._plan: Arrived | None = None
         self._newest: Generation | None = None
         self._attempt: tuple[Generation, Attempt] | None = None
+        self._left: LeaveWorld | None = None
         self._ended = ""
 
     def take(self, order: LoadRun | FormWorld | PeerBlobs | LeaveWorld | Shutdown) -> None:
@@ -92,10 +93,12 @@ class Desk:
         """Make ``attempt`` the one that newer orders end; False when one already came: it is ended."""
         with self._changed:
             self._attempt = (generation, attempt)
-            if self._ended or self._plan is not None:
-                attempt.abort(self._ended or "a newer plan came")
-                return False
-            return True
+            reason = self._ended or ("a newer plan came" if self._plan is not None else "")
+            if not reason and self._left is not None and self._left.generation == generation:
+                reason = self._left.reason  # it came while the world before was still being taken down
+            if reason:
+                attempt.abort(reason)
+            return not reason
 
     def over(self, generation: Generation) -> None:
         """Forget the attempt at ``generation``: nothing is left to be ended."""
@@ -118,6 +121,7 @@ class Desk:
             self._attempt[1].abort(f"a newer plan came: {order.plan.reason}")
 
     def _leave(self, order: LeaveWorld) -> None:
+        self._left = order
         if self._plan is not None and self._plan.order.plan.generation == order.generation:
             self._plan = None
         if self._attempt is not None and self._attempt[0] == order.generation:

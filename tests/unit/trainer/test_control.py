@@ -117,6 +117,18 @@ def test_leaving_ends_that_generation_and_no_other() -> None:
     assert attempt.aborted == ["the node leaves"]
 
 
+def test_leaving_a_plan_that_was_taken_up_and_is_not_under_way_yet_ends_it_as_it_begins() -> None:
+    desk = Desk()
+    order(desk, TWO)
+    assert desk.wait_plan() is not None
+    desk.take(LeaveWorld(TWO.generation, "a member is silent"))
+    attempt, later = Attempt(), Attempt()
+    assert not desk.under_way(TWO.generation, attempt)
+    assert attempt.aborted == ["a member is silent"]
+    assert desk.under_way(THREE.generation, later)
+    assert later.aborted == []
+
+
 def test_a_plan_that_was_left_before_it_was_begun_is_dropped() -> None:
     desk = Desk()
     order(desk, TWO)
