@@ -89,6 +89,7 @@ def _summary(run: Run, result: Best) -> Summary:
         stopped_early=run.state.stopped_early,
         reproducible=run.job.spec.reproducible,
         rounds_alike=run.rounds_alike,
+        repairs=run.repairs,
         audit=found,
         notes=run.job.notes,
         torch=str(torch.__version__),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from daisychain.core.job_spec import PythonModel
 from daisychain.core.orders import LoadRun
 from daisychain.core.reports import TrainerReady
 from daisychain.core.shares import Capacity
+from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError
 from daisychain.trainer.engine.capacity import measure, rounding_digest
 from daisychain.trainer.engine.engine import Engine
@@ -21,6 +23,8 @@ from daisychain.trainer.jobs.loaded import LoadedJob
 from daisychain.trainer.record.journal import Journal
 from daisychain.trainer.state.training_state import TrainingState
 from daisychain.wire.job_yaml import parse_job
+
+log = logging.getLogger(__name__)
 
 JOB_FILE = "job.yaml"
 METRICS_FILE = "metrics.jsonl"
@@ -34,6 +38,7 @@ class Run:
         order: what was asked for.
         rounding: digest that tells how this machine rounds.
         rounds_alike: whether all members of every world so far rounded alike; None while alone.
+        repairs: how often a member's state was found to have drifted, and was repaired.
     """
 
     order: LoadRun
@@ -44,11 +49,18 @@ class Run:
     capacity: Capacity
     rounding: str
     rounds_alike: bool | None = None
+    repairs: int = 0
 
     @property
     def kind(self) -> str:
         """What job.yaml calls its kind."""
         return "python" if isinstance(self.job.spec.model, PythonModel) else "table"
+
+    def note_repairs(self, drifted: tuple[int, ...], plan: WorldPlan) -> None:
+        """Tell and count the ranks of ``plan`` whose state had drifted and was repaired."""
+        self.repairs += len(drifted)
+        for rank in drifted:
+            log.warning("%s had drifted and was repaired", plan.members[rank].name)
 
     def ready(self) -> TrainerReady:
         """Return the report that a world may be formed with this node."""

@@ -164,8 +164,7 @@ class Trainer:
         if plan.world_size > 1:
             run.rounds_alike = settled.rounds_alike and run.rounds_alike is not False
             self._say_how(plan, settled.rounds_alike, run.job.spec.reproducible)
-        for rank in settled.drifted:
-            log.warning("%s had drifted and was repaired", plan.members[rank].name)
+        run.note_repairs(settled.drifted, plan)
         took_s = time.monotonic() - arrived.at
         log.info(
             "world %s of %d formed in %.3f s at step %d%s: %s",

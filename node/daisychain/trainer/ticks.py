@@ -80,8 +80,7 @@ class Ticks:
             self._step()
             if self._run.state.step % AUDIT_EVERY_STEPS == 0:
                 settled = settling.settle(self._world, self._plan, None)
-                for rank in settled.drifted:
-                    log.warning("%s had drifted and was repaired", self._plan.members[rank].name)
+                self._run.note_repairs(settled.drifted, self._plan)
 
     def _step(self) -> None:
         run, world = self._run, self._world

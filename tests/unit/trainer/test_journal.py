@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,3 +190,30 @@ def test_a_number_that_is_not_finite_is_written_as_null(journal: Journal) -> Non
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="absent"):
         Journal(tmp_path / "absent" / "metrics.jsonl")
+
+
+def test_a_full_disk_is_told_and_nothing_is_lost_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, short = Journal(tmp_path / "whole"), Journal(tmp_path / "short")
+    fill(whole, LINES)
+    fill(short, LINES[:2])
+    short.flush()
+    fill(short, LINES[2:])
+    write = os.pwrite
+    written: list[int] = []
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(write(fd, data[:7], at))
+        return written[0]
+
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", full)
+        with pytest.raises(StorageError, match=r"No space left on device.*Make room"):
+            short.flush()
+    assert written == [7]
+    short.close()
+    whole.close()
+    assert (tmp_path / "short").read_bytes() == (tmp_path / "whole").read_bytes()

@@ -37,6 +37,7 @@ def summary(run_id: str) -> Summary:
         stopped_early=False,
         reproducible=False,
         rounds_alike=None,
+        repairs=0,
         audit=audit([], ONE_STEP),
         notes=("a note",),
         torch="2",

@@ -43,6 +43,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         reproducible: the job's own key.
         rounds_alike: whether all members of every world rounded alike (bit for bit is then promised
             in reproducible mode); None when nothing was compared.
+        repairs: how often a member's state was found to have drifted from the others' and was repaired, in
+            the worlds of the node that wrote this.
         audit: see `Audit`.
         notes: what loading the job noticed.
     """
@@ -63,6 +65,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     stopped_early: bool
     reproducible: bool
     rounds_alike: bool | None
+    repairs: int
     audit: Audit
     notes: tuple[str, ...]
     torch: str
