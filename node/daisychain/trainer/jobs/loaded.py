@@ -58,7 +58,8 @@ class LoadedJob:
         optimizer: over the model's parameters.
         schedule: stepped once after every committed step; one that waits for a plateau after every
             committed evaluation instead, with the held-out loss. None when there is none.
-        needs_granules: the model has batch norm or dropout, or the job is reproducible.
+        needs_granules: the model has batch norm or dropout, or the job is reproducible; `engine.checks` turns
+            it on, too, where forward draws random numbers or the loss compares samples.
         export: writes the trained model and what is needed to use it into a folder
             (``model.safetensors``, and for a table its encoding in the file's metadata).
         locate: tells ``file:line`` of the job's own code that an exception came through; empty: none did.

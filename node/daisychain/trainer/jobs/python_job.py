@@ -41,7 +41,7 @@ def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> Load
     """Return the job; raises `JobError` with file and line for whatever is wrong in the user's code.
 
     torch's default dtype is the job's, and the generators are seeded by the caller. Whether the loss can be
-    summed over parts of a batch, and what else an exact gradient needs, is tried by `trainer.checks`.
+    summed over parts of a batch, and what else an exact gradient needs, is tried by `engine.checks`.
     """
     code = UserCode(files.folder, files.file)
     user_loss = code.needed("loss", "loss(model, batch)", "the mean over the samples or (sum, weight)")
