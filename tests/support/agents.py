@@ -9,9 +9,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -185,10 +186,21 @@ class Chain:
         """Let the counting jobs train as fast as they can."""
         self._hurry.touch()
 
-    def start(self, name: str, *flags: str, wait: bool = True, within: CpuGroup | None = None) -> Node:
-        """Start an agent, in a control group if given; unless told otherwise, wait until it answers."""
+    def start(
+        self,
+        name: str,
+        *flags: str,
+        wait: bool = True,
+        within: CpuGroup | None = None,
+        facts: Mapping[str, str] = MappingProxyType({}),
+    ) -> Node:
+        """Start an agent, in a control group if given; unless told otherwise, wait until it answers.
+
+        ``facts``: what a machine other than this one would find out of itself, see `on_other_machine`.
+        """
         jobs, state, log = self.prepare(name), self.folder / name / "state", self.folder / name / "log"
-        command = [sys.executable, "-m", "daisychain.cli", "node"]
+        entry = ["-c", on_other_machine(facts)] if facts else ["-m", "daisychain.cli"]
+        command = [sys.executable, *entry, "node"]
         given = {
             "--state-folder": state,
             "--jobs-folder": jobs,
@@ -243,6 +255,25 @@ class Chain:
         for node in self.nodes:
             for pid in node.trainers:
                 until(lambda pid=pid: is_gone(pid), 5.0, f"{node.name}'s trainer {pid} is left behind")  # type: ignore[misc]
+
+
+def on_other_machine(facts: Mapping[str, str]) -> str:
+    """Return a program that is `daisychain` on a machine with these facts in place of this one's.
+
+    Known are ``machine_id``, ``version`` (of DaisyChain) and ``torch_version``.
+    """
+    lines = ["import daisychain, daisychain.host.machine_id, daisychain.host.versions"]
+    for fact, value in facts.items():
+        match fact:
+            case "machine_id":
+                lines.append(f"daisychain.host.machine_id.machine_id = lambda: {value!r}")
+            case "version":
+                lines.append(f"daisychain.__version__ = {value!r}")
+            case "torch_version":
+                lines.append(f"daisychain.host.versions.torch_version = lambda: {value!r}")
+            case _:
+                raise ValueError(f"no fact of a machine: {fact}")
+    return "\n".join([*lines, "from daisychain.cli.main import main", "main()"])
 
 
 @contextlib.contextmanager

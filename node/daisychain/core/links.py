@@ -15,13 +15,15 @@ def seen(parts: Parts, event: CandidateSeen, now: float) -> list[Effect]:
     if reason:
         news = parts.strangers.add(event.address, event.source, reason)
         return [Note(Level.INFO, f"{event.address}: {reason}", f"foreign {event.address}")] if news else []
-    if event.node_id == parts.info.node_id or event.address == parts.info.address:
+    if event.address == parts.info.address:
         return []
+    # our own id elsewhere is ourselves by another way or a cloned disk: the handshake tells, so it is dialled
+    claimed = None if event.node_id == parts.info.node_id else event.node_id
     owner = parts.candidates.owner_of(event.address)
     peer = None if owner is None else parts.members.get(owner)
     if peer is not None and peer.health is Health.LEFT:
         parts.candidates.disown(event.address)
-    parts.candidates.seen(event.address, event.source, event.node_id, now)
+    parts.candidates.seen(event.address, event.source, claimed, now)
     return []
 
 

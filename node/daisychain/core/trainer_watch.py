@@ -66,6 +66,12 @@ class TrainerWatch:
         """Whether the trainer can enter a world."""
         return self.status.state in _ABLE and not self.status.stalled
 
+    @property
+    def fresh(self) -> bool:
+        """Whether the trainer has not trained yet: nothing is lost with it."""
+        status = self.status
+        return status.state in (TrainerState.LOADING, TrainerState.READY) and status.tick == 0
+
     def gave_up(self, run_id: RunId) -> str:
         """Return why this node no longer starts trainers for a run; empty while it does."""
         if self._crashed == run_id and self._crashes > self._settings.restarts_max:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from daisychain.core.compute_world import mismatch
 from daisychain.core.effects import Effect, Level, Note, PersistTerm, Send
 from daisychain.core.events import TrainerReported
 from daisychain.core.jobs import JobCard, JobState
@@ -30,11 +31,12 @@ def trainer_reported(parts: Parts, event: TrainerReported, now: float) -> list[E
 
 def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]:
     """Have the trainer that the chosen run needs here, and say why there is none."""
-    barred = ""
+    barred = alien = ""
     if card is not None:
         leader = parts.leader()
         peer = None if leader is None else parts.members.get(leader)
         boss = parts.info if peer is None else peer.info
+        alien = mismatch(boss, parts.info)
         barred = cannot_train(card, parts.queue, parts.info, boss, parts.watch.gave_up(card.run_id))
     loaded = parts.watch.status.run_id
     known = None if loaded is None else parts.queue.get(loaded)
@@ -43,8 +45,15 @@ def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]
         stop_reason = f"the run is {known.state.value}"
     elif card is not None and loaded is not None and loaded != card.run_id:
         stop_reason = f"the chain trains {card.name} now"
+    elif alien and parts.watch.fresh:
+        stop_reason = alien
     effects = parts.watch.attend(None if barred else card, stop_reason, now)
-    parts.standby = "" if card is None else standing_by(parts.watch.status, card, barred)
+    if card is None:
+        parts.standby = ""
+    elif alien and parts.watch.plan is None:
+        parts.standby = alien
+    else:
+        parts.standby = standing_by(parts.watch.status, card, barred)
     return effects
 
 

@@ -40,11 +40,22 @@ from daisychain.core.jobs import JobState
 from daisychain.core.messages import CancelRun, Goodbye, Heartbeat, HeartbeatAck, OfferBlob, PlanWorld
 from daisychain.core.node import NodeStatus, TrainerState, TrainerStatus
 from daisychain.core.orders import FormWorld, LeaveWorld
-from daisychain.core.reports import LocalBlob, Phase, Pong, Progress, RunFailed, RunFinished, WorldFormed
+from daisychain.core.reports import (
+    LocalBlob,
+    Phase,
+    Pong,
+    Progress,
+    RunFailed,
+    RunFinished,
+    TrainerReady,
+    WorldFormed,
+)
 from daisychain.core.standby import standing_by
 from daisychain.wire.codec import PEER_CODEC
 from unit.core.chains import (
+    CAPACITY,
     CARD,
+    CLUSTER,
     READY,
     RUN,
     SETTINGS,
@@ -475,3 +486,39 @@ def test_a_coordinator_plans_with_those_that_are_ready_and_names_the_others() ->
     assert sent.node_id == node_id(2)
     views = {peer.info.name: peer.standby for peer in bench.machine.view(bench.now).peers}
     assert views["n3"] == "this node has no folder jobs/digits"
+
+
+def alien_leader(bench: Bench) -> None:
+    """Node 2, of another version, is met and leads."""
+    facts = replace(info(2), version="9.9.0")
+    bench.do(LinkUp(facts, facts.address, "10.0.0.1"))
+    bench.beat(2, replace(status(LEADER, (1, 2), leading=True), current=RUN))
+
+
+def test_a_trainer_that_was_loaded_ahead_for_a_chain_of_another_version_ends_and_the_node_says_why() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.ready()
+    alien_leader(bench)
+    view = bench.machine.view(bench.now)
+    assert "9.9.0" in view.standby
+    assert "install the same version" in view.standby
+    assert view.trainer.state is TrainerState.NONE
+
+
+def test_a_coordinator_of_another_version_costs_no_state_that_was_trained() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.report(TrainerReady(RUN, CAPACITY, "same", 5, 5, 100, 10))
+    alien_leader(bench)
+    view = bench.machine.view(bench.now)
+    assert "9.9.0" in view.standby
+    assert view.trainer.state is TrainerState.READY
+
+
+def test_our_own_id_at_another_address_is_dialled_for_it_may_be_a_cloned_disk() -> None:
+    bench = Bench()
+    elsewhere = Address("10.0.0.99", 7000)
+    assert Dial(elsewhere) in bench.do(CandidateSeen("mdns", elsewhere, node_id(1), CLUSTER))
+    own = info(1).address
+    assert of(Dial, bench.do(CandidateSeen("mdns", own, node_id(1), CLUSTER))) == []
