@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from daisychain.core.ids import NodeId
@@ -101,3 +104,36 @@ def test_a_cloned_disk_gets_a_node_id_of_its_own_and_trains_along(tmp_path: Path
         assert "copied state folder" in told[0]
         assert "took a new" not in ada.log.read_text()
         until(lambda: ada.world_size() == bob.world_size() == 2, JOIN_S, "they do not train together")
+
+
+def test_a_rotated_key_leaves_out_whoever_holds_the_old_one_until_it_joins(tmp_path: Path) -> None:
+    with chain(tmp_path) as agents:
+        keys = {name: tmp_path / f"{name}.key" for name in ("ada", "bob")}
+        for key in keys.values():
+            shutil.copy(agents.key, key)
+        ada, bob = (agents.start(name, "--key-file", str(key)) for name, key in keys.items())
+        until(lambda: one_chain([ada, bob]), SEEN_S, "they find no chain")
+        rotated = keyed("rotate", keys["ada"])
+        assert one_chain([ada, bob])  # who runs keeps the key that it started with
+        assert ada.stop() == 0
+        ada = agents.start("ada", "--key-file", str(keys["ada"]))
+        until(lambda: rotated["cluster_id"] in strangers(bob), SEEN_S, "the new cluster is not named")
+        assert not one_chain([ada, bob])
+        assert bob.stop() == 0
+        keyed("join", keys["bob"], rotated["key"])
+        bob = agents.start("bob", "--key-file", str(keys["bob"]))
+        until(lambda: one_chain([ada, bob]), SEEN_S, "the new key joins nobody")
+
+
+def keyed(command: str, key: Path, *arguments: str) -> dict[str, str]:
+    """Run `daisychain key COMMAND` on a key file and return what it prints."""
+    given = ["key", command, *arguments, "--key-file", str(key), "--state-folder", str(key.parent), "--json"]
+    done = subprocess.run(
+        [sys.executable, "-m", "daisychain.cli", *given],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    told: dict[str, str] = json.loads(done.stdout)
+    return told
