@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,6 +15,7 @@ import pytest
 
 from daisychain.cli.demo.story import DemoReport
 from daisychain.cli.exits import Exit
+from support.waiting import until
 
 JOBS = Path(__file__).parents[3] / "jobs"
 RECOVERY_S = 1.0
@@ -84,3 +89,31 @@ def test_a_job_that_cannot_be_trained_ends_the_demo_with_its_reason(tmp_path: Pa
     ended = demo("--job", str(job), "--nodes", "2", "--kill", "none")
     assert ended.returncode == Exit.JOB
     assert "absent.csv" in ended.stderr
+
+
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder whose path leaves room for a Unix socket's name."""
+    with tempfile.TemporaryDirectory(prefix="dc-") as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_however_a_demo_is_ended_it_leaves_nothing_behind(short_folder: Path, how: signal.Signals) -> None:
+    command = [sys.executable, "-m", "daisychain.cli", "demo", "--nodes", "2", "--job", str(JOBS / "digits")]
+    environ = {**os.environ, "TMPDIR": str(short_folder)}
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ
+    ) as process:
+        until(
+            lambda: (
+                process.poll() is not None
+                or len(list(short_folder.glob("daisychain-demo-*/*/state/agent.sock"))) == 2
+            ),
+            DEMO_S,
+            "the demo does not start its nodes",
+        )
+        process.send_signal(how)
+        _, said = process.communicate(timeout=DEMO_S)
+    assert (process.returncode, said.strip()) == (Exit.INTERRUPTED, "interrupted")
+    assert list(short_folder.glob("daisychain-demo-*")) == []
