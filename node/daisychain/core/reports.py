@@ -132,11 +132,16 @@ class Pong:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The last tick is committed and the result written; the trainer holds the state until Shutdown."""
+    """The last tick is committed and the result written; the trainer holds the state until Shutdown.
+
+    ``unwritten``: why this node could not write the result, with the remedy; empty when it did. The
+    run is none the worse for it: the other members write theirs.
+    """
 
     run_id: RunId
     tick: int
     step: int
+    unwritten: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from daisychain.core.effects import Effect, KillTrainer, StartTrainer, StopTrainer, Tell
+from daisychain.core.effects import Effect, KillTrainer, Level, Note, StartTrainer, StopTrainer, Tell
 from daisychain.core.ids import Generation, RunId
 from daisychain.core.jobs import JobCard, told_reason
 from daisychain.core.node import TrainerState, TrainerStatus
@@ -194,6 +194,9 @@ class TrainerWatch:
             case RunFinished():
                 self._finished = True
                 self._at(report.tick, report.step, TrainerState.DONE)
+                if report.unwritten:
+                    self.status = replace(self.status, reason=report.unwritten)
+                    return [Note(Level.ERROR, f"no result of {run_id} here: {report.unwritten}", "result")]
             case RunFailed():
                 reason = f"{report.where}: {report.message}"
                 if report.remedy:

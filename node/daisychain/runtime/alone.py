@@ -18,7 +18,7 @@ from daisychain.core.reports import (
     WorldBroken,
 )
 from daisychain.core.world import Member, WorldPlan
-from daisychain.errors import JobError, WorldError
+from daisychain.errors import JobError, StorageError, WorldError
 from daisychain.host.clock import SystemClock
 from daisychain.host.job_folder import JOB_FILE, JobFolderSettings, finished_run, read_job
 from daisychain.host.job_listing import Digests, list_job
@@ -99,6 +99,8 @@ class Alone:
                 case LocalBlob(generation, _, blob):
                     supervisor.tell(order.run_id, PeerBlobs(generation, (blob,)))
                 case RunFinished():
+                    if report.unwritten:
+                        raise StorageError(report.unwritten)
                     return report
                 case RunFailed():
                     raise JobError(report.where, report.message, report.remedy)

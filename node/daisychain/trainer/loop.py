@@ -189,18 +189,16 @@ class Trainer:
         """Publish the result once, and hold the final state: the world stays, others may still wait in it."""
         if not self._finished:
             self._phases.enter(Phase.FINISHING, FINISH_PREDICTED_S)
+            unwritten = ""
             try:
-                first = finish(run)
-            except StorageError as error:
-                raise JobError("result", error.message, error.remedy) from error
-            log.info(
-                "finished at step %d; the result was %s",
-                run.state.step,
-                "published" if first else "already there",
-            )
+                published = "published" if finish(run) else "already there"
+                log.info("finished at step %d; the result was %s", run.state.step, published)
+            except StorageError as error:  # a fault of this node's disk, not of the run
+                unwritten = str(error)
+                log.error("finished at step %d, but %s", run.state.step, unwritten)
             self._finished = True
             self._phases.enter(Phase.HOLDING)
-            self._tell(RunFinished(run.order.run_id, run.state.tick, run.state.step))
+            self._tell(RunFinished(run.order.run_id, run.state.tick, run.state.step, unwritten))
         self._phases.enter(Phase.HOLDING)
 
     def _leave(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import psutil
@@ -40,6 +41,21 @@ def test_a_finished_member_holds_the_state_for_one_that_is_behind(tmp_path: Path
     assert all(torch.equal(model, torch.full((64,), 20.0, dtype=torch.float64)) for model in models)
     names = sorted(path.name for path in (job / "result").iterdir())
     assert names == ["metrics.jsonl", "model.safetensors", "summary.json", "train.log"]
+
+
+def test_a_result_that_cannot_be_written_is_told_and_the_model_kept(tmp_path: Path) -> None:
+    """The user removes the job's folder in mid-run: there is no place for a result any more."""
+    job = counting_job(tmp_path / "counting", 20)
+    with hand_world(job, tmp_path / "state") as world:
+        (alone,) = world.start(1)
+        shutil.rmtree(job)
+        world.form([alone])
+        told = alone.wait(RunFinished)
+        assert "cannot be written" in told[1].unwritten
+        assert str(alone.run_folder) in told[1].unwritten
+        world.shut_down([alone])
+        model = load_file(alone.run_folder / "model.safetensors")["counts"]
+    assert torch.equal(model, torch.full((64,), 20.0, dtype=torch.float64))
 
 
 def test_a_process_that_the_job_forked_does_not_hide_a_death(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from daisychain.core.effects import Effect, KillTrainer, StartTrainer, StopTrainer, Tell
+from daisychain.core.effects import Effect, KillTrainer, Level, Note, StartTrainer, StopTrainer, Tell
 from daisychain.core.node import TrainerState
 from daisychain.core.orders import FormWorld, LeaveWorld, PeerBlobs, Ping
 from daisychain.core.reports import (
@@ -62,6 +62,14 @@ def test_a_run_goes_from_loading_to_done() -> None:
     assert (watch.status.tick, watch.status.step) == (11, 9)
     watch.reported(RUN, RunFinished(RUN, 110, 100), 0.0)
     assert state(watch) is TrainerState.DONE
+
+
+def test_a_result_that_cannot_be_written_here_ends_the_run_all_the_same_and_is_noted() -> None:
+    watch = training()
+    effects = watch.reported(RUN, RunFinished(RUN, 110, 100, "the disk is full. Make room"), 0.0)
+    assert state(watch) is TrainerState.DONE
+    assert watch.status.reason == "the disk is full. Make room"
+    assert [each.level for each in effects if isinstance(each, Note)] == [Level.ERROR]
 
 
 def test_only_a_higher_generation_is_entered() -> None:
