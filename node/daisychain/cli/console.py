@@ -17,11 +17,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+PIPED_WIDTH = 200
+"""Columns when the output is no terminal: a table's rows stay whole for whoever greps them."""
+
+
 def out() -> Console:
     """Return the console for results: plain text when not a terminal (or NO_COLOR is set)."""
     from rich.console import Console
 
-    return Console(file=sys.stdout, highlight=False, soft_wrap=not sys.stdout.isatty())
+    terminal = sys.stdout.isatty()
+    width = None if terminal else PIPED_WIDTH
+    return Console(file=sys.stdout, highlight=False, soft_wrap=not terminal, width=width)
 
 
 def err() -> Console:

@@ -91,7 +91,7 @@ class Alone:
         while True:
             report = await self._heard.get()
             if isinstance(report, str):
-                raise WorldError(f"the trainer {report}", f"Its log is {order.run_folder}/train.log")
+                raise WorldError(f"the trainer ended: {report}", f"Its log is {order.run_folder}/train.log")
             self._tell(report)
             match report:
                 case TrainerReady():

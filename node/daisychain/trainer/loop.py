@@ -63,7 +63,14 @@ class Trainer:
         try:
             run = load_run(order)
             self._tell(run.ready())
-            log.info("ready: %d parameters, capacity %s", run.engine.parameters, run.capacity)
+            for note in run.job.notes:
+                log.info(note)
+            log.info(
+                "ready: %d parameters; a step takes %.2g ms and %.2g ms a unit",
+                run.engine.parameters,
+                1000 * run.capacity.fixed_s,
+                1000 * run.capacity.per_unit_s,
+            )
             try:
                 self._serve_worlds(run)
             finally:

@@ -144,7 +144,7 @@ def nan_at(step: int) -> Callable[[nn.Module, Batch], LossSum]:
 
 def test_a_loss_that_is_nan_is_told_with_its_step() -> None:
     engine = Recipe(Mlp, loss=nan_at(4)).engine()
-    with pytest.raises(JobError, match=r"model\.py: .*NaN or infinite in step 4.*learning rate"):
+    with pytest.raises(JobError, match=r"model\.py: .*NaN or infinite in step 5.*learning rate"):
         train(engine, Alone())
     assert engine.healthy
 
@@ -181,14 +181,14 @@ def test_a_gradient_that_is_not_finite_is_refused_on_every_rank(size: int, repro
         assert identical(before, state_of(engine.job))
 
     LocalWorld(size).run(main)
-    assert len(told) == size and all("NaN or infinite in step 0" in each for each in told)
+    assert len(told) == size and all("NaN or infinite in step 1" in each for each in told)
 
 
 def test_weights_that_sum_to_nothing_are_refused() -> None:
     def weightless(model: nn.Module, batch: Batch) -> LossSum:
         return LossSum(plain_loss(model, batch).sum * 0, 0.0)
 
-    with pytest.raises(JobError, match=r"weights sum to 0\.0 in step 0"):
+    with pytest.raises(JobError, match=r"weights sum to 0\.0 in step 1"):
         train(Recipe(Mlp, loss=weightless).engine(), Alone())
 
 
@@ -216,7 +216,7 @@ class Own(torch.autograd.Function):
     job = Recipe(Mlp, loss=loss).job()
     job.locate = code.locate
     engine = Engine(job, Recipe(Mlp).engine().timeline)
-    with pytest.raises(JobError, match=r"RuntimeError in step 0: .*Correct the line") as caught:
+    with pytest.raises(JobError, match=r"RuntimeError in step 1: .*Correct the line") as caught:
         train(engine, Alone())
     assert caught.value.where == "own_gradient.py:8"
 

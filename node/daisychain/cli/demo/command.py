@@ -16,6 +16,9 @@ from daisychain.cli.console import err, errors_told, out, print_json
 from daisychain.cli.exits import Exit
 from daisychain.cli.options import Json
 
+PICTURE_WIDTH = 84
+"""Columns of the picture that --svg writes."""
+
 
 class Kill(StrEnum):
     """Whom the demo kills in mid-run."""
@@ -48,7 +51,7 @@ def demo(
             )
         console = err() if json else out()
         if svg is not None:
-            console.record = True
+            console.record, console.width = True, PICTURE_WIDTH
         with _folder(keep) as folder:
             show = Demo(folder, job, nodes, None if kill is Kill.NONE else kill.value, console)
             report = show.run(verify)

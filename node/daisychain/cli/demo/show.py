@@ -33,7 +33,11 @@ class Demo:
 
     def __init__(self, folder: Path, job: Path, nodes: int, kill: str | None, console: Console) -> None:
         if not (job / "job.yaml").is_file():
-            raise JobError(str(job), "there is no job.yaml in it", "Name a job's folder with --job")
+            raise JobError(
+                str(job),
+                "there is no job.yaml in it",
+                "Name a job's folder with --job, or go to where DaisyChain was cloned to",
+            )
         self._folder = folder
         self._job = job.resolve()
         self._nodes = nodes

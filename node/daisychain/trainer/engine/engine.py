@@ -126,7 +126,7 @@ class Engine:
         if len(shares) != exchange.size or sum(shares) != self.units(position):
             raise ValueError(f"shares {shares} for {exchange.size} ranks and {self.units(position)} units")
         try:
-            with user_code(self.job, f"in step {position.step}"):
+            with user_code(self.job, f"in step {position.step + 1}"):
                 if self.job.spec.reproducible:
                     return self._reduce_exactly(exchange, position, shares)
                 return self._reduce(exchange, position, shares)
@@ -224,13 +224,13 @@ class Engine:
         if tail.not_finite:
             raise JobError(
                 where,
-                f"the loss or its gradient is NaN or infinite in step {position.step}",
+                f"the loss or its gradient is NaN or infinite in step {position.step + 1}",
                 NOT_FINITE_REMEDY,
             )
         if tail.weight <= 0.0:
             raise JobError(
                 where,
-                f"the loss's weights sum to {tail.weight} in step {position.step}",
+                f"the loss's weights sum to {tail.weight} in step {position.step + 1}",
                 "Every batch needs a positive weight; leave out samples that never count",
             )
 
@@ -240,7 +240,7 @@ class Engine:
             raise JobError(
                 job_file(self.job),
                 f"the gradient of {self.computer.layout.names[broken]} is NaN or infinite "
-                f"in step {position.step}",
+                f"in step {position.step + 1}",
                 NOT_FINITE_REMEDY,
             )
 

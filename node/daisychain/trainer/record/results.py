@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -128,10 +129,16 @@ def publish(run_folder: Path, result_folder: Path, run_id: str) -> bool:
     except OSError as error:
         raise StorageError(
             f"the result in {result_folder} cannot be written: {error.strerror} ({error.filename})",
-            f"The trained model is in {run_folder}; make the job's folder writable.",
+            f"The trained model is in {run_folder}; {_remedy(error)}.",
         ) from None
     finally:
         shutil.rmtree(new, ignore_errors=True)
+
+
+def _remedy(error: OSError) -> str:
+    """Return what makes room or way for the result."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return "make room on the disk of the job's folder" if full else "make the job's folder writable"
 
 
 def _swap(new: Path, result_folder: Path, run_id: str) -> bool:
