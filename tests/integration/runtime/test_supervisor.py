@@ -21,6 +21,7 @@ STAND_IN = Path(__file__).parents[2] / "support" / "stand_in_trainer.py"
 RUN = RunId("0123456789abcdef-1")
 ME = NodeId("a" * 32)
 DEADLINE_S = 20.0
+from support.async_waiting import until_async
 
 
 class Owner:
@@ -74,7 +75,8 @@ class Rig:
 
     @property
     def log(self) -> str:
-        return (self.folder / "train.log").read_text()
+        file = self.folder / "train.log"
+        return file.read_text() if file.exists() else ""  # its first words make it
 
 
 def test_an_honest_trainer_is_heard_and_ends_when_asked(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_data_workers_end_with_their_trainer(tmp_path: Path) -> None:
     async def run() -> int:
         rig = Rig("worker", tmp_path)
         await rig.start()
-        await rig.owner.until(lambda: bool(rig.owner.reports))
+        await until_async(lambda: len(rig.log.split()) > 1, DEADLINE_S, "its worker is not told")
         worker = int(rig.log.split()[1])
         rig.supervisor.kill(RUN, "stalled")
         assert await rig.exit_of() == "killed by SIGKILL (stalled)"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import threading
 import time
 
@@ -205,39 +203,6 @@ def test_an_order_to_leave_that_comes_as_the_world_stands_is_not_lost() -> None:
             world.close()
         for world in worlds:
             world.release()
-
-
-def test_a_forked_child_lets_go_of_the_connections_and_its_parent_keeps_them() -> None:
-    with formed(1, size=2) as worlds:
-        told, tell = os.pipe()
-        child = os.fork()
-        if child == 0:  # nothing but system calls: the other threads' locks may be held
-            before = _connections()
-            for world in worlds:
-                world.let_go_in_child()
-            os.write(tell, bytes([min(255, before), min(255, _connections())]))
-            os._exit(0)
-        os.close(tell)
-        with os.fdopen(told, "rb") as answer:
-            before, after = answer.read()
-        os.waitpid(child, 0)
-        assert (before >= 4, after) == (True, 0), "two ends of a connection, and a duplicate of each"
-        for future in each(worlds, lambda world: world.sum(torch.ones(10)).wait()):
-            future.result(timeout=10)
-
-
-def _connections() -> int:
-    """Return the connected internet sockets that this process holds."""
-    found = 0
-    for fd, _ in open_sockets():
-        copy = socket.socket(fileno=os.dup(fd))
-        try:
-            found += copy.family in (socket.AF_INET, socket.AF_INET6) and bool(copy.getpeername())
-        except OSError:
-            pass  # a listener
-        finally:
-            copy.close()
-    return found
 
 
 def test_blobs_of_another_formation_are_refused() -> None:
