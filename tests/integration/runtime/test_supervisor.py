@@ -16,12 +16,12 @@ from daisychain.core.orders import LoadRun, PeerBlobs, Ping
 from daisychain.core.reports import Pong, Report, RunFinished
 from daisychain.errors import AgentError
 from daisychain.runtime.supervisor import Supervisor, SupervisorSettings, TrainerEvents
+from support.async_waiting import until_async
 
 STAND_IN = Path(__file__).parents[2] / "support" / "stand_in_trainer.py"
 RUN = RunId("0123456789abcdef-1")
 ME = NodeId("a" * 32)
 DEADLINE_S = 20.0
-from support.async_waiting import until_async
 
 
 class Owner:
