@@ -50,7 +50,7 @@ integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration
 
 test: $(STAMP) ## Every test
-	$(BIN)/pytest -q tests
+	$(BIN)/pytest -q --durations=15 tests
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build node/*.egg-info
