@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from daisychain.core.jobs import JobState
@@ -46,10 +45,12 @@ def start_chain(agents: Chain, *names: str, epochs: int = EPOCHS) -> list[Node]:
 def trains_together(nodes: list[Node], timeout_s: float = JOIN_S) -> None:
     """Wait until each of them has committed a step in a world of them all."""
 
-    def together() -> bool:
-        return all(node.world_size() == len(nodes) and node.step() > 0 for node in nodes)
+    def together(after: int) -> bool:
+        return all(node.world_size() == len(nodes) and node.step() > after for node in nodes)
 
-    until(together, timeout_s, f"no world of {[node.name for node in nodes]}")
+    names = [node.name for node in nodes]
+    until(partial(together, -1), timeout_s, f"no world of {names}")
+    until(partial(together, max(node.step() for node in nodes)), timeout_s, f"no step of {names}")
 
 
 def go_on_without(others: list[Node]) -> None:
@@ -114,22 +115,8 @@ def test_nodes_without_multicast_meet_by_seeds(tmp_path: Path) -> None:
         assert sizes(ended_exactly(agents, nodes)) == [2]
 
 
-def test_the_coordinator_killed_in_mid_run_costs_no_step(tmp_path: Path) -> None:
-    with chain(tmp_path) as agents:
-        nodes = start_chain(agents, "ada", "bob", "cem")
-        leader = agents.leader()
-        others = [node for node in nodes if node is not leader]
-        killed_at = time.time()
-        leader.signal_all(signal.SIGKILL)
-        go_on_without(others)
-        leader.process.wait()
-        audit = ended_exactly(agents, others)
-        assert sizes(audit) == [3, 2]
-        assert audit["coordinator_changes"] == 1
-        went_on_within(others[0], killed_at, KILLED_S)
-
-
-def test_a_worker_killed_in_mid_run_costs_no_step_and_comes_back(tmp_path: Path) -> None:
+def test_whoever_is_killed_in_mid_run_costs_no_step_and_comes_back(tmp_path: Path) -> None:
+    """First a worker, agent and trainer; then the trainer alone of the same node, started again."""
     with chain(tmp_path) as agents:
         nodes = start_chain(agents, "ada", "bob", "cem", epochs=LONG)
         victim = next(node for node in nodes if not node.leads())
@@ -140,39 +127,37 @@ def test_a_worker_killed_in_mid_run_costs_no_step_and_comes_back(tmp_path: Path)
         victim.process.wait()
         again = agents.start(victim.name)
         trains_together([*others, again])
+        trainer = again.trainer_pid
+        assert trainer is not None
+        trainer_killed_at = time.time()
+        os.kill(trainer, signal.SIGKILL)
+        go_on_without(others)
+        trains_together([*others, again])
         audit = ended_exactly(agents, [*others, again], epochs=LONG)
-        assert sizes(audit) == [3, 2, 3]
+        assert sizes(audit) == [3, 2, 3, 2, 3]
         assert audit["coordinator_changes"] == 0
         went_on_within(others[0], killed_at, KILLED_S)
+        went_on_within(others[0], trainer_killed_at, KILLED_S)
 
 
-def test_a_trainer_alone_that_dies_comes_back_as_a_joiner(tmp_path: Path) -> None:
-    with chain(tmp_path) as agents:
-        nodes = start_chain(agents, "ada", "bob", epochs=LONG)
-        trainer = nodes[1].trainer_pid
-        assert trainer is not None
-        killed_at = time.time()
-        os.kill(trainer, signal.SIGKILL)
-        go_on_without(nodes[:1])
-        trains_together(nodes)
-        assert sizes(ended_exactly(agents, nodes, epochs=LONG)) == [2, 1, 2]
-        went_on_within(nodes[0], killed_at, KILLED_S)
-
-
-@pytest.mark.parametrize("coordinator", [False, True], ids=["worker", "coordinator"])
-def test_a_frozen_node_is_left_behind_and_rejoins_when_it_wakes(tmp_path: Path, coordinator: bool) -> None:
+def test_a_frozen_node_is_left_behind_and_rejoins_when_it_wakes(tmp_path: Path) -> None:
+    """First a worker, then the coordinator."""
     with chain(tmp_path) as agents:
         nodes = start_chain(agents, "ada", "bob", "cem", epochs=LONG)
-        frozen = next(node for node in nodes if node.leads() is coordinator)
-        others = [node for node in nodes if node is not frozen]
-        frozen_at = time.time()
-        frozen.signal_all(signal.SIGSTOP)
-        go_on_without(others)
-        frozen.signal_all(signal.SIGCONT)
-        trains_together(nodes)
-        until(lambda: sum(node.leads() for node in nodes) == 1, 10.0, "two lead")
-        assert sizes(ended_exactly(agents, nodes, epochs=LONG)) == [3, 2, 3]
-        went_on_within(others[0], frozen_at, FROZEN_S)
+        faults: list[tuple[Node, float]] = []
+        for coordinator in (False, True):
+            frozen = next(node for node in nodes if node.leads() is coordinator)
+            others = [node for node in nodes if node is not frozen]
+            frozen_at = time.time()
+            frozen.signal_all(signal.SIGSTOP)
+            go_on_without(others)
+            frozen.signal_all(signal.SIGCONT)
+            trains_together(nodes)
+            until(lambda: sum(node.leads() for node in nodes) == 1, 10.0, "two lead")
+            faults.append((others[0], frozen_at))
+        assert sizes(ended_exactly(agents, nodes, epochs=LONG)) == [3, 2, 3, 2, 3]
+        for witness, at in faults:
+            went_on_within(witness, at, FROZEN_S)
 
 
 def test_a_fourth_node_joins_a_running_world(tmp_path: Path) -> None:
@@ -188,19 +173,26 @@ def test_a_fourth_node_joins_a_running_world(tmp_path: Path) -> None:
         assert joined_s < 10.0
 
 
-def test_a_node_that_leaves_in_order_is_missed_at_once(tmp_path: Path) -> None:
+def test_an_orderly_leave_and_the_coordinators_death_cost_no_step(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         nodes = start_chain(agents, "ada", "bob", "cem")
         assert sum(node.leads() for node in nodes) == 1
-        leaver = next(node for node in nodes if not node.leads())
-        others = [node for node in nodes if node is not leaver]
+        leader = agents.leader()
+        leaver, last = (node for node in nodes if node is not leader)
         left_at = time.time()
         leaver.process.send_signal(signal.SIGTERM)
-        go_on_without(others)
+        go_on_without([leader, last])
         assert leaver.process.wait(5.0) == 0
-        assert sizes(ended_exactly(agents, others)) == [3, 2]
-        went_on_within(others[0], left_at, LEFT_S)
-        until(lambda: all(node.trainer_pid is None for node in others), 10.0, "trainers outlive the run")
+        killed_at = time.time()
+        leader.signal_all(signal.SIGKILL)
+        go_on_without([last])
+        leader.process.wait()
+        audit = ended_exactly(agents, [last])
+        assert sizes(audit) == [3, 2, 1]
+        assert audit["coordinator_changes"] == 1
+        went_on_within(last, left_at, LEFT_S)
+        went_on_within(last, killed_at, KILLED_S)
+        until(lambda: last.trainer_pid is None, 10.0, "its trainer outlives the run")
 
 
 def test_a_node_whose_copy_differs_stands_by_and_says_so(tmp_path: Path) -> None:
