@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types imports unit simulation integration clean
+.PHONY: help demo test test-long check format lint types imports unit simulation integration clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -49,8 +49,11 @@ simulation: $(STAMP) ## The real core under a seeded network, clock and disk
 integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration
 
-test: $(STAMP) ## Every test
-	$(BIN)/pytest -q --durations=15 tests
+test: $(STAMP) ## Every test but the long ones
+	$(BIN)/pytest -q --durations=15 -m "not long" tests
+
+test-long: $(STAMP) ## The long ones: whole demos compared with one process, a storm of worlds, CPU quotas
+	$(BIN)/pytest -q --durations=15 -m long tests
 
 clean: ## Remove what was built
 	rm -rf $(VENV) build node/*.egg-info

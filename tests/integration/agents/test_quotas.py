@@ -50,6 +50,7 @@ def capacity(node: Node) -> Capacity | None:
     return status.view.trainer.capacity if status is not None else None
 
 
+@pytest.mark.long
 def test_shares_are_in_the_ratio_of_the_speeds_that_quotas_leave(tmp_path: Path) -> None:
     with cpu_group(1.0) as whole, cpu_group(QUARTER) as quarter, chain(tmp_path) as agents:
         for name in ("fast", "slow"):

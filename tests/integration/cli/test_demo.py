@@ -35,6 +35,7 @@ def report_of(ended: subprocess.CompletedProcess[str]) -> DemoReport:
     return msgspec.json.decode(ended.stdout.splitlines()[-1], type=DemoReport)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kill", "job"), [("coordinator", "digits"), ("worker", "digits"), ("coordinator", "digits-cnn")]
 )

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from support.hand_world import HandTrainer, HandWorld, hand_world
 from support.job_folders import counting_job
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(400)]
 
 WORLDS = 45
 SETTLED = 15
