@@ -59,6 +59,17 @@ def test_a_death_costs_less_than_a_second_and_not_one_bit(kill: str, job: str) -
     assert report.max_relative_difference == 0.0
 
 
+@pytest.mark.long
+def test_without_a_death_one_world_trains_to_the_end() -> None:
+    report = report_of(demo("--nodes", "2", "--kill", "none", "--job", str(JOBS / "digits"), "--json"))
+    assert report.completed
+    assert report.killed is None
+    assert report.recovery_s is None
+    assert report.world_sizes == (2,)
+    assert sum(report.shares.values()) == 128
+    assert all(units > 0 for units in report.shares.values())
+
+
 @pytest.mark.parametrize(
     ("options", "code", "told"),
     [

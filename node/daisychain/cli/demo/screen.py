@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
@@ -26,7 +26,6 @@ class Moment:
 
     statuses: dict[str, AgentStatus | None]
     killed: str | None = None
-    said: list[str] = field(default_factory=list)
 
 
 class Screen:
