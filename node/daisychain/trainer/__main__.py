@@ -13,6 +13,7 @@ import sys
 import traceback
 from typing import NoReturn
 
+from daisychain.trainer.compiler import postpone
 from daisychain.trainer.control import Control, Desk
 from daisychain.trainer.link import AgentGoneError, AgentLink
 from daisychain.trainer.phases import PhaseClock
@@ -32,6 +33,7 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     link, desk, phases = AgentLink(int(arguments[0])), Desk(), PhaseClock()
     Control(link, desk, phases, end_orphaned).start()
+    postpone()
     # Imported with the control thread already answering: torch takes seconds.
     from daisychain.trainer.loop import Trainer
 

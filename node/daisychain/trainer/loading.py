@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,8 +85,6 @@ def load_run(order: LoadRun) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(JOB_FILE, f"cannot be read: {error}", f"Put it into {folder.name}.") from None
     spec = parse_job(text)
-    # The first optimizer step imports it, which takes a second or two: not while others wait.
-    importlib.import_module("torch._dynamo")
     job = load_job(folder, spec, torch.device("cpu"))
     engine = Engine(job, Timeline.of(spec, len(job.train), job.validation is not None))
     rounding = rounding_digest(engine)
