@@ -8,7 +8,7 @@ STAMP := $(VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format lint types imports unit simulation integration clean
+.PHONY: help demo test test-long check format lint types imports unit simulation integration rig clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -48,6 +48,9 @@ simulation: $(STAMP) ## The real core under a seeded network, clock and disk
 
 integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration
+
+rig: $(STAMP) ## The rig's own tests: shaped links, cuts, quotas, seen in real traffic (needs root)
+	$(BIN)/pytest -q tests/rig
 
 test: $(STAMP) ## Every test but the long ones
 	$(BIN)/pytest -q --durations=15 -m "not long" tests

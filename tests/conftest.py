@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from hypothesis import settings
 
+from rig.requirements import RigUnavailable
 from support.waiting import until
 
 LEAK_DEADLINE_S = 5.0
@@ -17,6 +18,25 @@ LEAK_DEADLINE_S = 5.0
 # How long an example takes says how busy the machine is; pytest-timeout bounds the whole test.
 settings.register_profile("daisychain", deadline=None)
 settings.load_profile("daisychain")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None]:
+    """Skip what needs the rig where it cannot run."""
+    yield from _skipping()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None]:
+    """Likewise."""
+    yield from _skipping()
+
+
+def _skipping() -> Generator[None]:
+    try:
+        yield
+    except RigUnavailable as reason:
+        pytest.skip(str(reason))
 
 
 def _open_files() -> set[str]:

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
+from support.owners import is_orphan, mark
 from support.waiting import until
 
 MOUNT = Path("/sys/fs/cgroup")
+PREFIX = "daisychain-test-"
 PERIOD_US = 5_000
 EMPTY_S = 10.0
 
@@ -33,6 +33,15 @@ class CpuGroup:
     """A control group that bounds the CPU time of all processes inside, in sum."""
 
     folder: Path
+    period_us: int = PERIOD_US
+
+    def allow(self, cpus: float) -> None:
+        """Change the quota; at once, whatever runs inside."""
+        quota_us = round(cpus * self.period_us)
+        if (self.folder / "cpu.max").exists():
+            (self.folder / "cpu.max").write_text(f"{quota_us} {self.period_us}")
+        else:
+            (self.folder / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def starting(self, command: Sequence[str]) -> list[str]:
         """Return the command that runs ``command`` inside, under the same process id."""
@@ -54,23 +63,46 @@ def cpu_group(cpus: float, period_us: int = PERIOD_US) -> Iterator[CpuGroup]:
     Whoever is still inside at the end is killed, so that the group can be removed.
     """
     try:
-        group = CpuGroup(_make(round(cpus * period_us), period_us))
+        group = make_group(cpus, period_us)
     except OSError as error:
+        import pytest
+
         pytest.skip(f"no CPU quotas here (they need root and a writable cpu control group): {error}")
     try:
         yield group
     finally:
-        for pid in group.pids():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        until(lambda: not group.pids(), EMPTY_S, f"{group.folder} is not empty")
-        group.folder.rmdir()
+        remove_group(group)
+
+
+def make_group(cpus: float, period_us: int = PERIOD_US) -> CpuGroup:
+    """Make a group of ``cpus`` CPUs. Raises `OSError` where that is impossible."""
+    return CpuGroup(_make(round(cpus * period_us), period_us), period_us)
+
+
+def remove_group(group: CpuGroup) -> None:
+    """Kill whoever is inside, and remove the group."""
+    for pid in group.pids():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not group.pids(), EMPTY_S, f"{group.folder} is not empty")
+    group.folder.rmdir()
+
+
+def remove_orphans() -> list[str]:
+    """Remove the groups of test runs that are gone without having done so; return their names."""
+    orphans = []
+    with contextlib.suppress(OSError):
+        for folder in _parent().glob(f"{PREFIX}*"):
+            if is_orphan(folder.name.removeprefix(PREFIX).partition(".")[0]):
+                remove_group(CpuGroup(folder))
+                orphans.append(folder.name)
+    return orphans
 
 
 def _make(quota_us: int, period_us: int) -> Path:
     """Return the folder of a new group. Raises `OSError` where that is impossible."""
-    name = f"daisychain-test-{uuid.uuid4().hex[:8]}"
-    second = (MOUNT / "cgroup.controllers").exists()
+    name = f"{PREFIX}{mark()}.{uuid.uuid4().hex[:8]}"
+    second = _is_version_2()
     if second:
         if "cpu" not in (MOUNT / "cgroup.subtree_control").read_text().split():
             (MOUNT / "cgroup.subtree_control").write_text("+cpu")
@@ -81,7 +113,7 @@ def _make(quota_us: int, period_us: int) -> Path:
             "cpu.cfs_quota_us": str(quota_us),
             "cpu.shares": str(1024 * PRECEDENCE),
         }
-    folder = (MOUNT if second else _version_1()) / name
+    folder = _parent() / name
     folder.mkdir()
     try:
         for file, text in files.items():
@@ -90,6 +122,15 @@ def _make(quota_us: int, period_us: int) -> Path:
         folder.rmdir()
         raise
     return folder
+
+
+def _is_version_2() -> bool:
+    return (MOUNT / "cgroup.controllers").exists()
+
+
+def _parent() -> Path:
+    """Return the folder in which groups are made."""
+    return MOUNT if _is_version_2() else _version_1()
 
 
 def _version_1() -> Path:
