@@ -46,6 +46,8 @@ def show_status(console: Console, status: AgentStatus) -> None:
         names = ", ".join(member.name for member in view.world.members)
         reason = escape(view.world.reason)
         console.print(f"world {view.world.generation}: {escape(names)} ({reason})")
+    if view.caution:
+        console.print(f"[yellow]{escape(view.caution)}[/yellow]")
     if view.progress is not None:
         progress = view.progress
         console.print(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from daisychain.core.clique import largest_clique
 from daisychain.core.ids import NodeId, RunId
 from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
+from daisychain.core.rounding import caution
 from daisychain.core.shares import Capacity
 from daisychain.core.world import Member
 
@@ -70,10 +71,14 @@ def unfit(applicant: Applicant, coordinator: NodeInfo, run_id: RunId) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The members in rank order, and the reason for each living node that is none of them."""
+    """The members in rank order, and the reason for each living node that is none of them.
+
+    ``caution``: see `WorldPlan`.
+    """
 
     members: tuple[Member, ...]
     left_out: tuple[tuple[NodeId, str], ...]
+    caution: str = ""
 
 
 def compute_world(
@@ -123,4 +128,5 @@ def compute_world(
         )
         for node_id in ranked
     )
-    return Selection(members, tuple(sorted(left_out.items())))
+    told = caution((fit[node_id].info.name, fit[node_id].trainer.rounding) for node_id in ranked)
+    return Selection(members, tuple(sorted(left_out.items())), told)

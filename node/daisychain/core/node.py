@@ -65,6 +65,8 @@ class TrainerStatus:
         tick: committed ticks of the run: training steps and evaluations, in one rising count.
         step: committed training steps of the run.
         capacity: what it measured on this very job; None until READY.
+        rounding: digest that tells how its machine rounds; empty until READY, and where the job promises no
+            bits: nobody need compare it then.
         stalled: the agent has had no sign of life from it for too long.
         broken: the newest generation that it found broken; None when none was.
         reason: why it failed, broke or stalled, for people.
@@ -76,6 +78,7 @@ class TrainerStatus:
     tick: int = 0
     step: int = 0
     capacity: Capacity | None = None
+    rounding: str = ""
     stalled: bool = False
     broken: Generation | None = None
     reason: str = ""

@@ -189,6 +189,8 @@ class Parts:
     def view(self, now: float) -> ChainView:
         """Return what this node knows of the chain."""
         phase = self.rendezvous.phase
+        coordinated = None if isinstance(phase, Idle) else phase.plan
+        world = self.watch.plan or coordinated
         return ChainView(
             cluster_id=self.cluster_id,
             me=self.info,
@@ -202,4 +204,5 @@ class Parts:
             progress=self.watch.progress,
             standby=self.standby,
             waiting=phase.waiting if self.election.leading and isinstance(phase, Idle) else "",
+            caution="" if world is None else world.caution,
         )

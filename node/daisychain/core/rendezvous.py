@@ -263,7 +263,7 @@ class Rendezvous:
         self._counter += 1
         self._replan_at = None
         generation = Generation(roll.term, self._counter, self._rng.bits())
-        plan = WorldPlan(generation, card.run_id, selection.members, reason)
+        plan = WorldPlan(generation, card.run_id, selection.members, reason, selection.caution)
         self.phase = Forming(plan, now + self._settings.formation_s)
         return [(member.node_id, PlanWorld(plan)) for member in plan.members]
 

@@ -29,7 +29,8 @@ class TrainerReady:
 
     Attributes:
         capacity: in units of the job (samples or granules), of one whole step.
-        rounding: digest of one fixed granule's gradient: equal on machines that round alike.
+        rounding: digest that is equal on machines that round alike (see `trainer.engine.rounding`); empty
+            where the job promises no bits.
         tick, step: committed so far (from a checkpoint; 0 otherwise).
         steps: training steps of the whole run.
         parameters: number of trained parameters.

@@ -174,6 +174,7 @@ class TrainerWatch:
                     tick=report.tick,
                     step=report.step,
                     capacity=report.capacity,
+                    rounding=report.rounding,
                 )
             case LocalBlob():
                 if report.generation == current:

@@ -11,6 +11,7 @@ from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
 from daisychain.core.reports import LocalBlob, Progress, RunFailed
 from daisychain.core.standby import cannot_train, standing_by
+from daisychain.core.world import WorldPlan
 from daisychain.core.world_phase import Post
 
 
@@ -84,6 +85,9 @@ def offer(parts: Parts, now: float) -> list[Effect]:
 def deliver(parts: Parts, posts: list[Post]) -> list[Effect]:
     """Send the coordinator's posts; our own share of them goes to our trainer."""
     effects: list[Effect] = []
+    handed_out = posts[0][1] if posts else None
+    if isinstance(handed_out, PlanWorld) and handed_out.plan.rank_of(parts.info.node_id) is None:
+        effects += _caution(handed_out.plan)  # members hear of it as they enter
     for node_id, message in posts:
         if node_id != parts.info.node_id:
             effects.append(Send(node_id, message))
@@ -97,7 +101,10 @@ def deliver(parts: Parts, posts: list[Post]) -> list[Effect]:
 
 def enter(parts: Parts, message: PlanWorld) -> list[Effect]:
     """Give a plan to our trainer when this node is a member."""
-    return [] if message.plan.rank_of(parts.info.node_id) is None else parts.watch.enter(message.plan)
+    if message.plan.rank_of(parts.info.node_id) is None:
+        return []
+    effects = parts.watch.enter(message.plan)
+    return [*_caution(message.plan), *effects] if effects else []
 
 
 def take_office(parts: Parts) -> list[Effect]:
@@ -108,6 +115,12 @@ def take_office(parts: Parts) -> list[Effect]:
     if parts.watch.plan is not None and inside:
         parts.rendezvous.adopt(parts.watch.plan)
     return [PersistTerm(term), Note(Level.INFO, f"this node coordinates, term {term}", "term")]
+
+
+def _caution(plan: WorldPlan) -> list[Effect]:
+    return (
+        [Note(Level.WARNING, f"world {plan.generation}: {plan.caution}", "caution")] if plan.caution else []
+    )
 
 
 def _plan_text(message: PlanWorld) -> str:

@@ -57,6 +57,8 @@ class ChainView:
         progress: the newest progress of this node's trainer in that world.
         standby: why this node does not train; empty when it does or nothing runs.
         waiting: what the coordinator waits for ("2 s of quiet in discovery"); empty otherwise.
+        caution: what a person should know of the world that trains, as far as this node knows it: its own
+            trainer's, or the one that it coordinates; empty when there is nothing.
     """
 
     cluster_id: ClusterId
@@ -71,3 +73,4 @@ class ChainView:
     progress: Progress | None
     standby: str
     waiting: str
+    caution: str = ""

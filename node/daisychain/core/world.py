@@ -27,13 +27,15 @@ class Member:
 class WorldPlan:
     """What the coordinator hands to each member: rank 0 is ``members[0]``, the coordinator if it trains.
 
-    ``reason`` says for people why this world was formed ("node b died", "node d joined").
+    ``reason`` says for people why this world was formed ("node b died", "node d joined"); ``caution`` what
+    they should know of it before its first step (see `rounding.caution`), empty when there is nothing.
     """
 
     generation: Generation
     run_id: RunId
     members: tuple[Member, ...]
     reason: str
+    caution: str = ""
 
     @property
     def world_size(self) -> int:

@@ -88,7 +88,7 @@ def _summary(run: Run, result: Best) -> Summary:
         model_step=result.step,
         stopped_early=run.state.stopped_early,
         reproducible=run.job.spec.reproducible,
-        rounds_alike=run.rounds_alike,
+        rounds_alike=False if run.state.rounded_apart else run.rounds_alike,
         repairs=run.repairs,
         audit=found,
         notes=run.job.notes,

@@ -14,8 +14,9 @@ from daisychain.core.reports import TrainerReady
 from daisychain.core.shares import Capacity
 from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError
-from daisychain.trainer.engine.capacity import measure, rounding_digest
+from daisychain.trainer.engine.capacity import measure
 from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.rounding import rounding_digest
 from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.jobs.load import load_job
 from daisychain.trainer.jobs.loaded import LoadedJob
@@ -66,7 +67,7 @@ class Run:
         return TrainerReady(
             run_id=self.order.run_id,
             capacity=self.capacity,
-            rounding=self.rounding,
+            rounding=self.rounding if self.job.spec.reproducible else "",
             tick=self.state.tick,
             step=self.state.step,
             steps=self.engine.timeline.steps,

@@ -14,6 +14,7 @@ from daisychain.core.reports import (
     WorldBroken,
     WorldFormed,
 )
+from daisychain.core.rounding import DIFFERENTLY
 from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError, StorageError, WorldError
 from daisychain.trainer.control import Arrived, Desk
@@ -187,10 +188,7 @@ class Trainer:
     @staticmethod
     def _say_how(plan: WorldPlan, alike: bool, reproducible: bool) -> None:
         if reproducible and not alike:
-            log.warning(
-                "world %s: these machines round differently: equal to rounding, not to the bit",
-                plan.generation,
-            )
+            log.warning("world %s: %s", plan.generation, plan.caution or DIFFERENTLY)
 
     def _finish(self, run: Run) -> None:
         """Publish the result once, and hold the final state: the world stays, others may still wait in it."""

@@ -50,6 +50,7 @@ def status() -> AgentStatus:
         progress=Progress(GENERATION, 12, 13, 480, 1, 0.25, 128, 0.01, (100, 28), 5000.0),
         standby="",
         waiting="2 s of quiet in discovery",
+        caution="these machines round differently",
     )
     source = DiscoveryView("mdns", "ok", "announced on eth0")
     return AgentStatus(view, (source,), "eth0", "wired", 1, 2, 3.0, 0, 0, ("the ledger was damaged",))
@@ -66,6 +67,7 @@ def test_status_tells_every_fact_in_words() -> None:
         "training, step 12",
         "10.0.0.9:3 (a node of another cluster)",
         "world 4.2: bob, ada (bob joined)",
+        "these machines round differently",
         "step 12 of 480, loss 0.25, 5000 samples/s, shares 100/28",
         "waiting for 2 s of quiet in discovery",
         "found by mdns: ok (announced on eth0)",

@@ -12,6 +12,7 @@ from daisychain.core.effects import (
     Effect,
     KillTrainer,
     Leave,
+    Level,
     Note,
     PersistIncarnation,
     PersistTerm,
@@ -486,6 +487,44 @@ def test_a_coordinator_plans_with_those_that_are_ready_and_names_the_others() ->
     assert sent.node_id == node_id(2)
     views = {peer.info.name: peer.standby for peer in bench.machine.view(bench.now).peers}
     assert views["n3"] == "this node has no folder jobs/digits"
+
+
+def test_a_caution_is_noted_and_shown_by_coordinator_and_members_before_anything_is_trained() -> None:
+    coordinator = Bench()
+    coordinator.do(JobsScanned((CARD,)))
+    coordinator.link(2)
+    other = status(reachable=(1, 2), trainer=replace(READY, rounding="another"))
+    for _ in range(12):
+        coordinator.beat(2, other)
+        coordinator.wait(0.2)
+    effects = coordinator.ready()
+    caution = "these machines round differently: equal to rounding, not to the bit: n1 unlike n2"
+    assert coordinator.machine.view(coordinator.now).caution == caution
+    order = next(e for e in effects if isinstance(e, Tell) and isinstance(e.order, FormWorld))
+    (note,) = [e for e in of(Note, effects) if isinstance(e, Note) and caution in e.text]
+    assert note.level is Level.WARNING
+    assert effects.index(note) < effects.index(order)
+    member = follower()
+    member.ready()
+    effects = member.hear(2, PlanWorld(replace(plan(1, (2, 1), LEADER), caution=caution)))
+    assert [e for e in of(Note, effects) if isinstance(e, Note) and caution in e.text]
+    assert member.machine.view(member.now).caution == caution
+
+
+def test_a_coordinator_that_does_not_train_notes_and_shows_the_caution_too() -> None:
+    bench = Bench()
+    effects: list[Effect] = []
+    for number in (2, 3):
+        bench.link(number)
+    while not any(isinstance(e, Send) and isinstance(e.message, PlanWorld) for e in effects):
+        for number, digest in ((2, "some"), (3, "another")):
+            told = status(reachable=(1, 2, 3), trainer=replace(READY, rounding=digest))
+            effects += bench.beat(number, replace(told, jobs=(CARD,), holds=(RUN,)))
+        effects += bench.wait(0.2)
+        assert bench.now < 10.0
+    assert any("n2 unlike n3" in e.text for e in of(Note, effects) if isinstance(e, Note))
+    assert "n2 unlike n3" in bench.machine.view(bench.now).caution
+    assert bench.machine.view(bench.now).world is None
 
 
 def alien_leader(bench: Bench) -> None:

@@ -91,6 +91,24 @@ def test_blobs_go_in_one_by_one_and_out_all_together() -> None:
     assert posts == [(member.node_id, SpreadBlobs(plan.generation, blobs)) for member in plan.members]
 
 
+def test_members_that_round_differently_are_named_in_the_plan() -> None:
+    office = Office()
+    assert office.plan(office.review()).caution == ""
+    office = Office()
+    for number, digest in ((1, "a"), (2, "b"), (3, "a")):
+        office.trainers[number] = replace(office.trainers[number], rounding=digest)
+    caution = office.plan(office.review()).caution
+    assert caution == "these machines round differently: equal to rounding, not to the bit: n1, n3 unlike n2"
+
+
+def test_those_that_round_alike_or_promise_no_bits_need_no_caution() -> None:
+    for digests in ("aaa", ("", "", ""), ("a", "", "a")):
+        office = Office()
+        for number, digest in enumerate(digests, 1):
+            office.trainers[number] = replace(office.trainers[number], rounding=digest)
+        assert office.plan(office.review()).caution == ""
+
+
 def test_blobs_of_strangers_other_ranks_other_worlds_and_giants_are_refused() -> None:
     office = Office()
     plan = office.plan(office.review())

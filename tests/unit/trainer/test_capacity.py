@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from daisychain.core.shares import Capacity, split
 from daisychain.trainer.engine import capacity, threads
-from daisychain.trainer.engine.capacity import Speeds, line, measure, rounding_digest
+from daisychain.trainer.engine.capacity import Speeds, line, measure
 from daisychain.trainer.engine.engine import Engine
 from daisychain.trainer.engine.timeline import Timeline
-from support.engine_jobs import Cnn, Noisy, Recipe, adam, identical, state_of
+from support.engine_jobs import Noisy, Recipe, adam, identical, state_of
 
 UNITS = 120
 
@@ -102,16 +102,10 @@ def test_measuring_leaves_no_trace(reproducible: bool) -> None:
     engine = Recipe(Noisy, adam, granules=True, reproducible=reproducible).engine()
     before, generator = state_of(engine.job), torch.get_rng_state()
     found = measure(engine, 0.01)
-    digest = rounding_digest(engine)
     assert found.per_unit_s > 0
     assert identical(before, state_of(engine.job))
     assert torch.equal(generator, torch.get_rng_state())
     assert all(parameter.grad is None for parameter in engine.job.model.parameters())
-    assert digest == rounding_digest(Recipe(Noisy, adam, granules=True, reproducible=reproducible).engine())
-
-
-def test_another_gradient_has_another_digest() -> None:
-    assert rounding_digest(Recipe(Cnn).engine()) != rounding_digest(Recipe(Cnn, granules=True).engine())
 
 
 @given(

@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from daisychain.errors import JobError, WorldError
-from daisychain.trainer.engine.capacity import rounding_digest
 from daisychain.trainer.engine.engine import Engine, Reduced
 from daisychain.trainer.engine.exchange import Alone, Exchange
+from daisychain.trainer.engine.rounding import rounding_digest
 from daisychain.trainer.jobs.loaded import LoadedJob, LossSum
 from daisychain.trainer.jobs.user_code import UserCode
 from support.engine_jobs import (

@@ -14,6 +14,7 @@ from daisychain.trainer.engine.evaluation import Evaluation
 from daisychain.trainer.engine.exchange import Alone
 from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.state.sketch import differ
 from daisychain.trainer.state.training_state import Action, TrainingState
 from daisychain.trainer.state.trees import pack, unpack
 
@@ -144,12 +145,56 @@ def test_a_schedule_that_fails_leaves_a_state_that_nobody_takes(make_python: Mak
     assert not state.healed
 
 
-def test_sketches_of_one_model_have_one_length_at_every_tick(make_python: Make) -> None:
-    state = state_of(make_python, "keep_best: true\n")
-    length = len(state.sketch())
-    step(state)
-    state.commit_evaluation(evaluated(0.25))
-    assert len(state.sketch()) == length
+NORMED = CODE.replace("nn.Tanh()", "nn.BatchNorm1d(4)")
+
+
+def scale_parameter(state: TrainingState) -> None:
+    list(state.engine.job.model.parameters())[-2].mul_(1 + 1e-3)
+
+
+def scale_moment(state: TrainingState) -> None:
+    """The second moment of one parameter: tiny beside the count of steps that Adam keeps with it."""
+    first = next(state.engine.job.model.parameters())
+    state.engine.job.optimizer.state[first]["exp_avg_sq"].mul_(1 + 1e-3)
+
+
+def scale_buffer(state: TrainingState) -> None:
+    next(buffer for name, buffer in state.engine.job.model.named_buffers() if "mean" in name).mul_(1 + 1e-3)
+
+
+def scale_rate(state: TrainingState) -> None:
+    state.engine.job.optimizer.param_groups[0]["lr"] *= 1 + 1e-3
+
+
+def scale_best(state: TrainingState) -> None:
+    assert state.best is not None
+    next(iter(state.best.tensors.values())).mul_(1 + 1e-3)
+
+
+@pytest.mark.parametrize("spoil", [scale_parameter, scale_moment, scale_buffer, scale_rate, scale_best])
+def test_a_thousandth_more_in_any_part_of_the_state_is_seen(
+    make_python: Make, spoil: Callable[[TrainingState], None]
+) -> None:
+    one, other = (state_of(make_python, "keep_best: true\n", code=NORMED) for _ in range(2))
+    for state in (one, other):
+        step(state)
+        state.commit_evaluation(evaluated(0.25))
+    assert one.sketch() == other.sketch()
+    with torch.no_grad():
+        spoil(other)
+    assert not differ(one.sketch(), one.sketch(), one.tolerance.unlike)
+    assert differ(one.sketch(), other.sketch(), one.tolerance.unlike)
+
+
+@pytest.mark.parametrize("more", ["", "reproducible: true\n"])
+def test_that_machines_rounded_differently_travels_with_the_state_and_is_no_part_of_its_bits(
+    make_python: Make, more: str
+) -> None:
+    donor, receiver = state_of(make_python, more), state_of(make_python, more)
+    donor.rounded_apart = True
+    assert receiver.digest() == donor.digest()
+    passed(donor, receiver)
+    assert receiver.rounded_apart
 
 
 def test_another_run_s_state_is_refused_and_leaves_the_model(make_python: Make) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import statistics
 import time
 from collections import deque
@@ -122,23 +121,6 @@ def line(small: int, small_s: float, large: int, large_s: float) -> Capacity:
         return Capacity(0.0, max(large_s / large, 1e-9))
     per_unit_s = min((large_s - small_s) / (large - small), large_s / large)
     return Capacity(max(0.0, large_s - per_unit_s * large), per_unit_s)
-
-
-def rounding_digest(engine: Engine) -> str:
-    """Return 16 hex digits: the digest of the gradient of the run's first unit.
-
-    Equal on machines that round alike, provided the model is still as it was loaded.
-    """
-    digest = hashlib.blake2b(digest_size=8)
-    with restored_generators(), user_code(engine.job, "while its rounding was tried"):
-        try:
-            engine.computer.compute(engine.timeline.position(0), range(1))
-            for parameter in engine.computer.layout.parameters:
-                if parameter.grad is not None:
-                    digest.update(parameter.grad.detach().cpu().contiguous().numpy().tobytes())
-        finally:
-            clear(engine.job.model.parameters())
-    return digest.hexdigest()
 
 
 class Block:

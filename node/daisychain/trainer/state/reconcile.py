@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from daisychain.core.ids import NodeId
 from daisychain.errors import WorldError
 from daisychain.trainer.state.sketch import differ
+from daisychain.trainer.state.tolerance import Tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Record:
         node_id: whose record this is.
         run: a hash of the run's id; states of another run are never mixed in.
         layout: a hash of the model's tensors' names, shapes and dtypes.
-        rounding: a hash of how its machine rounds.
+        rounding: a hash of how its machine rounds, see `engine.rounding`.
         step, evaluations: committed.
         prepared_tick: the tick whose whole reduction this member holds uncommitted; None when none.
         healed: its last commit ended without exception.
@@ -59,33 +60,31 @@ class Decision:
     Attributes:
         apply: ranks that hold the reduction of a tick that others committed: each applies its own.
             While there are such ranks nothing else is decided; the members tell their records again.
-        donor: the rank that passes its state; None when nobody needs it.
-        receivers: ranks that take the donor's state.
+        passes: (donor, receiver): the ranks that pass their state, and to whom, in this order.
         drifted: those of the receivers that were at the donor's tick, with another state.
     """
 
     apply: tuple[int, ...] = ()
-    donor: int | None = None
-    receivers: tuple[int, ...] = ()
+    passes: tuple[tuple[int, int], ...] = ()
     drifted: tuple[int, ...] = ()
 
     @property
     def settled(self) -> bool:
         """Whether all members hold one state."""
-        return not self.apply and not self.receivers
+        return not self.apply and not self.passes
 
 
 class NobodySoundError(Exception):
     """No member holds a state that can be trained on: the run has failed."""
 
 
-def decide(records: Sequence[Record], tolerance: float) -> Decision:
-    """Return what must happen; the same on every rank. ``tolerance``: see `sketch.differ`.
+def decide(records: Sequence[Record], tolerance: Tolerance) -> Decision:
+    """Return what must happen; the same on every rank.
 
-    The donor is the most advanced sound member. Of several whose states differ it is one of the largest
-    group that agrees; ties go to the lowest node id. Digests, where they are told, decide instead of
-    sketches. Raises `WorldError` when the members do not belong together, `NobodySoundError` when no
-    member is sound.
+    The most advanced sound members keep their state, those of the largest group that agrees where there are
+    several; ties go to the group around the lowest node id. Everybody else receives, from a member whose
+    machine rounds alike where the group has one. Raises `WorldError` when the members do not belong together,
+    `NobodySoundError` when no member is sound.
     """
     check_one_run(records)
     sound = [rank for rank, record in enumerate(records) if record.sound]
@@ -97,26 +96,52 @@ def decide(records: Sequence[Record], tolerance: float) -> Decision:
     )
     if apply:
         return Decision(apply=apply)
-    leaders = [rank for rank in sound if records[rank].tick == newest]
-    groups = [
-        [other for other in leaders if _alike(records[rank], records[other], tolerance)] for rank in leaders
-    ]
-    most = max(len(group) for group in groups)
-    donor, group = min(
-        ((rank, group) for rank, group in zip(leaders, groups, strict=True) if len(group) == most),
-        key=lambda pair: records[pair[0]].node_id,
+    leaders = sorted(
+        (rank for rank in sound if records[rank].tick == newest), key=lambda rank: records[rank].node_id
     )
-    receivers = tuple(rank for rank in range(len(records)) if rank not in group)
-    if not receivers:
-        return Decision()
-    drifted = tuple(rank for rank in receivers if records[rank].tick == newest)
-    return Decision(donor=donor, receivers=receivers, drifted=drifted)
+    groups = [_group(records, leaders, rank, tolerance) for rank in leaders]
+    kept = max(groups, key=len)  # the first of the largest
+    donor = leaders[groups.index(kept)]
+    passes = tuple(
+        (_donor(records, kept, donor, rank), rank) for rank in range(len(records)) if rank not in kept
+    )
+    drifted = tuple(rank for _, rank in passes if rank in leaders)
+    return Decision(passes=passes, drifted=drifted)
 
 
-def _alike(one: Record, two: Record, tolerance: float) -> bool:
+def _group(records: Sequence[Record], leaders: Sequence[int], rank: int, tolerance: Tolerance) -> list[int]:
+    """Return those of ``leaders`` that agree with ``rank``, and within each kind of machine with one another.
+
+    Members that round differently agree within a wide bound only: two of one kind may both be within it of a
+    third of another, and yet differ from each other by more than theirs.
+    """
+    near = [other for other in leaders if _agree(records[rank], records[other], tolerance)]
+    group: list[int] = []
+    for kind in dict.fromkeys(records[other].rounding for other in near):
+        alike = [other for other in near if records[other].rounding == kind]
+        centers = [rank] if rank in alike else alike
+        circles = [[o for o in alike if _agree(records[c], records[o], tolerance)] for c in centers]
+        sizes = [len(circle) for circle in circles]
+        group += circles[sizes.index(max(sizes))]
+    return group
+
+
+def _donor(records: Sequence[Record], kept: Sequence[int], donor: int, receiver: int) -> int:
+    """Return who passes its state to ``receiver``: bits of one kind of machine stay with that kind."""
+    alike = [rank for rank in kept if records[rank].rounding == records[receiver].rounding]
+    return donor if donor in alike or not alike else alike[0]
+
+
+def _agree(one: Record, two: Record, tolerance: Tolerance) -> bool:
+    """Return whether two members of one tick hold one state.
+
+    Where the job promises bits, and their machines can keep that promise, to the bit.
+    """
+    if one.rounding != two.rounding:
+        return not differ(one.sketch, two.sketch, tolerance.unlike)
     if one.digest or two.digest:
         return one.digest == two.digest
-    return not differ(one.sketch, two.sketch, tolerance)
+    return not differ(one.sketch, two.sketch, tolerance.alike)
 
 
 def check_one_run(records: Sequence[Record]) -> None:

@@ -1,4 +1,4 @@
-"""A few numbers that tell whether two models are the same up to rounding.
+"""A few numbers that tell whether two states are the same up to rounding.
 
 For each tensor its norm and two projections on fixed sign vectors, in float64. Two tensors that differ
 by d differ in a projection by about ``|d|``, so the difference relative to the norm measures drift.
@@ -6,7 +6,7 @@ by d differ in a projection by about ``|d|``, so the difference relative to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -21,39 +21,32 @@ class Sketcher:
     """Makes sketches; keeps its sign vectors (0.4 MB)."""
 
     def __init__(self, seed: int = 0x5EED) -> None:
-        self._generator_seed = seed
         generator = torch.Generator().manual_seed(seed)
         self._signs = torch.randint(0, 2, (2, _ROW), generator=generator).double().mul_(2).sub_(1)
 
-    def of(self, tensors: Iterable[torch.Tensor]) -> tuple[float, float, float]:
-        """Return (norm, projection, projection) of ``tensors`` taken together; zeros for none."""
-        total = torch.zeros(WIDTH, dtype=torch.float64)
-        for number, tensor in enumerate(tensors):
-            values = tensor.detach().reshape(-1).to(device="cpu", dtype=torch.float64)
-            total[0] += values.dot(values)
-            total[1:] += self._project(values, number)
-        return float(total[0].sqrt()), float(total[1]), float(total[2])
+    def of(self, tensor: torch.Tensor) -> tuple[float, float, float]:
+        """Return (norm, projection, projection) of ``tensor``; zeros for one without elements."""
+        values = tensor.detach().reshape(-1).to(device="cpu", dtype=torch.float64)
+        found = self._project(values)
+        return float(values.dot(values).sqrt()), float(found[0]), float(found[1])
 
-    def _project(self, values: torch.Tensor, number: int) -> torch.Tensor:
+    def _project(self, values: torch.Tensor) -> torch.Tensor:
         """Return the two projections: rows of the tensor on the signs, summed with signs of their own."""
         whole = values.numel() // _ROW * _ROW
         found = torch.zeros(2, dtype=torch.float64)
         if whole:
             rows = values[:whole].view(-1, _ROW) @ self._signs.T
-            weights = self._signs[:, number % 97 :].contiguous()
             for which in range(2):
-                picked = weights[which].repeat(rows.shape[0] // weights.shape[1] + 1)[: rows.shape[0]]
-                found[which] += rows[:, which].dot(picked)
+                picked = self._signs[which].repeat(rows.shape[0] // _ROW + 1)[: rows.shape[0]]
+                found[which] = rows[:, which].dot(picked)
         rest = values[whole:]
-        # a tensor's number turns the vector, so that two tensors that changed places are told apart
-        signs = self._signs.roll(number * 7919 + 1, dims=1)[:, : rest.numel()]
-        return found + signs @ rest
+        return found + self._signs[:, 1 : rest.numel() + 1] @ rest
 
 
 def differ(first: Sequence[float], second: Sequence[float], tolerance: float) -> bool:
     """Return whether any tensor's sketches are further apart than ``tolerance`` times its norm.
 
-    Sketches that are not finite differ from everything.
+    Sketches that are not finite differ from everything, those of other numbers of tensors from each other.
     """
     if len(first) != len(second):
         return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -19,6 +19,7 @@ from daisychain.errors import ProtocolError
 from daisychain.trainer.engine.engine import Engine, Reduced, StepOutcome
 from daisychain.trainer.engine.evaluation import Evaluation
 from daisychain.trainer.state.sketch import Sketcher
+from daisychain.trainer.state.tolerance import Tolerance, tolerance
 from daisychain.trainer.state.trees import Packed, Tree, pack, unpack
 
 PAYLOAD_FACTOR = 16
@@ -27,10 +28,6 @@ model is one more; float16 models may keep float32 copies."""
 
 PAYLOAD_ROOM_BYTES = 16 << 20
 """What a state of a tiny model may have beyond that."""
-
-FLOAT32_TOLERANCE = 1e-6
-FLOAT64_TOLERANCE = 1e-12
-"""Relative difference of sketches up to which members count as alike."""
 
 
 class Action(Enum):
@@ -70,13 +67,20 @@ class Counters:
 
 @dataclass(slots=True)
 class TrainingState:
-    """One run's state on this node, over one engine."""
+    """One run's state on this node, over one engine.
+
+    Attributes:
+        sound: it is whole: no taking over of another member's state was cut short.
+        rounded_apart: it comes from worlds of which some had members that round differently: what it holds is
+            then that of one process up to rounding, not to the bit.
+    """
 
     run_id: RunId
     engine: Engine
     counters: Counters = field(default_factory=Counters)
     best: Best | None = None
     sound: bool = True
+    rounded_apart: bool = False
     _sketcher: Sketcher = field(default_factory=Sketcher)
 
     @property
@@ -101,9 +105,9 @@ class TrainingState:
         return patience is not None and self.counters.stale >= patience
 
     @property
-    def tolerance(self) -> float:
-        """How far sketches of members that are alike may lie apart."""
-        return FLOAT64_TOLERANCE if self.engine.job.spec.dtype == "float64" else FLOAT32_TOLERANCE
+    def tolerance(self) -> Tolerance:
+        """How far sketches of members that hold one state may lie apart."""
+        return tolerance(self.engine.job.spec.dtype)
 
     def next(self) -> Action:
         """Return what the run does next."""
@@ -138,29 +142,31 @@ class TrainingState:
 
     def pack(self) -> Packed:
         """Return the whole state as bytes; raises `JobError` for a part that cannot travel."""
+        return pack({**self._tree(), "rounded_apart": self.rounded_apart})
+
+    def _tree(self) -> dict[str, Tree]:
+        """Return all that follows from the committed ticks."""
         job, counters = self.engine.job, self.counters
         best = self.best
-        return pack(
-            {
-                "run": str(self.run_id),
-                "model": dict(job.model.state_dict()),
-                "optimizer": job.optimizer.state_dict(),
-                "schedule": None if job.schedule is None else job.schedule.state_dict(),
-                "engine": self.engine.extra_state(),
-                "step": counters.step,
-                "evaluations": counters.evaluations,
-                "least": counters.least,
-                "stale": counters.stale,
-                "last": _evaluation_tree(counters.last),
-                "best": None
-                if best is None
-                else {
-                    "step": best.step,
-                    "evaluation": _evaluation_tree(best.evaluation),
-                    "tensors": best.tensors,
-                },
-            }
-        )
+        return {
+            "run": str(self.run_id),
+            "model": dict(job.model.state_dict()),
+            "optimizer": job.optimizer.state_dict(),
+            "schedule": None if job.schedule is None else job.schedule.state_dict(),
+            "engine": self.engine.extra_state(),
+            "step": counters.step,
+            "evaluations": counters.evaluations,
+            "least": counters.least,
+            "stale": counters.stale,
+            "last": _evaluation_tree(counters.last),
+            "best": None
+            if best is None
+            else {
+                "step": best.step,
+                "evaluation": _evaluation_tree(best.evaluation),
+                "tensors": best.tensors,
+            },
+        }
 
     def payload_max_bytes(self) -> int:
         """Return the largest payload that a state of this run can have."""
@@ -207,6 +213,7 @@ class TrainingState:
             job.schedule.load_state_dict(tree["schedule"])
         self.engine.load_extra_state(tree["engine"])
         self.counters, self.best = counters, best
+        self.rounded_apart = _flag(tree["rounded_apart"])
 
     def _check_model(self, tensors: Mapping[str, torch.Tensor]) -> None:
         own = self._model()
@@ -222,31 +229,33 @@ class TrainingState:
         return hash62(text)
 
     def sketch(self) -> tuple[float, ...]:
-        """Return the state in a few numbers: three a tensor, three a parameter's optimizer state.
+        """Return the state in a few numbers: three a tensor; not finite where a tensor is not.
 
-        Its length is a function of the model alone. Not finite where a tensor is not.
+        An optimizer has no tensors before its first step, so the length grows with it.
         """
         found: list[float] = []
-        for tensor in self._model().values():
-            found += self._sketcher.of([tensor])
+        for tensor in self._sketched():
+            found += self._sketcher.of(tensor)
+        return tuple(found)
+
+    def _sketched(self) -> Iterator[torch.Tensor]:
+        """Yield every tensor of the state, in an order that a state which travelled keeps."""
+        yield from self._model().values()
         optimizer = self.engine.job.optimizer
         for group in optimizer.param_groups:
+            yield from _numbers(group)
             for parameter in group["params"]:
                 state = optimizer.state.get(parameter, {})
-                tensors = [state[key] for key in sorted(state) if isinstance(state[key], torch.Tensor)]
-                found += self._sketcher.of(tensors)
-        found += self._sketcher.of(tensor for _, tensor in sorted(self.engine.extra_state().items()))
-        if self.engine.job.spec.keep_best:
-            best = {} if self.best is None else self.best.tensors
-            tensors = [best[name] for name in sorted(best)]  # a state that travelled has another order
-            found += self._sketcher.of(tensors)
-        return tuple(found)
+                yield from (state[key] for key in sorted(state) if isinstance(state[key], torch.Tensor))
+        yield from (tensor for _, tensor in sorted(self.engine.extra_state().items()))
+        if self.best is not None:
+            yield from (tensor for _, tensor in sorted(self.best.tensors.items()))
 
     def digest(self) -> bytes:
         """Return the sha256 of the whole state in reproducible mode; empty otherwise."""
         if not self.engine.job.spec.reproducible:
             return b""
-        packed = self.pack()
+        packed = pack(self._tree())
         digest = hashlib.sha256(packed.header)
         digest.update(packed.payload.numpy().data)
         return digest.digest()
@@ -281,6 +290,21 @@ def _evaluation(tree: Tree) -> Evaluation | None:
         return None
     metrics = {str(name): float(value) for name, value in tree["metrics"].items()}
     return Evaluation(float(tree["loss"]), metrics, _count(tree["samples"]))
+
+
+def _numbers(group: Mapping[str, object]) -> Iterator[torch.Tensor]:
+    """Yield what an optimizer keeps for a group of parameters: learning rate, momentum and the like."""
+    for _, value in sorted(group.items()):
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, int | float):
+            yield torch.tensor(float(value), dtype=torch.float64)
+
+
+def _flag(value: Tree) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is no flag")
+    return value
 
 
 def _count(value: Tree) -> int:

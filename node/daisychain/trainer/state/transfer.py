@@ -28,7 +28,10 @@ LINE_ROOM_BYTES = 2048
 PART_BYTES = 4 << 20
 """A state travels in parts of this size: each has a collective's time, so slow links take in large models."""
 
-_VERSION = 1
+SKETCH_MAX = 1 << 21
+"""Most numbers of a sketch, those of half a million tensors: bounds what a member has others allocate."""
+
+_VERSION = 2
 _HEAD = 10
 _DIGEST = 4
 
@@ -67,7 +70,7 @@ class Settling:
     """One node's side of it: its state, its journal, and what it has prepared."""
 
     def __init__(self, state: TrainingState, journal: Journal, rounding: str) -> None:
-        """``rounding``: see `capacity.rounding_digest`."""
+        """``rounding``: see `engine.rounding`."""
         self._state = state
         self._journal = journal
         self._head = (hash62(str(state.run_id)), state.layout(), hash62(rounding))
@@ -84,13 +87,14 @@ class Settling:
         ``timeout_s`` bounds the first word from every member. Raises `WorldError`,
         `reconcile.NobodySoundError`, and `JobError` when what was prepared cannot be applied.
         """
-        done = Settled()
+        state, done = self._state, Settled()
         for _ in range(ROUNDS_MAX):
             records = self._gather(world, plan, prepared, timeout_s)
             timeout_s = None
-            decision = decide(records, self._state.tolerance)
+            decision = decide(records, state.tolerance)
             alike = len({record.rounding for record in records}) == 1
             done = replace(done, drifted=done.drifted or decision.drifted, rounds_alike=alike)
+            state.rounded_apart = state.rounded_apart or not alike
             if decision.settled:
                 return done
             if decision.apply:
@@ -130,23 +134,29 @@ class Settling:
         heads = [part.tolist() for part in world.gather(head, timeout_s)]
         records = [_record(plan, rank, numbers) for rank, numbers in enumerate(heads)]
         check_one_run(records)
-        if any(numbers[8] != len(sketch) for numbers in heads):
-            raise WorldError("the members' optimizers or job settings are not alike")
-        sketches = world.gather(torch.tensor(sketch, dtype=torch.float64), timeout_s)
-        return [
-            replace(record, sketch=tuple(part.tolist()))
-            for record, part in zip(records, sketches, strict=True)
-        ]
+        sketches = self._gather_sketches(world, sketch, [numbers[8] for numbers in heads], timeout_s)
+        return [replace(record, sketch=told) for record, told in zip(records, sketches, strict=True)]
+
+    @staticmethod
+    def _gather_sketches(
+        world: FormedWorld, own: tuple[float, ...], lengths: list[int], timeout_s: float | None
+    ) -> list[tuple[float, ...]]:
+        """Return every member's sketch: of different lengths, since optimizers begin without any state."""
+        longest = max(lengths)
+        if min(lengths) < 0 or longest > SKETCH_MAX:
+            raise WorldError(f"a member tells a sketch of {longest} numbers where {SKETCH_MAX} can be")
+        padded = torch.zeros(longest, dtype=torch.float64)
+        padded[: len(own)] = torch.tensor(own, dtype=torch.float64)
+        told = world.gather(padded, timeout_s)
+        return [tuple(part.tolist()[:length]) for part, length in zip(told, lengths, strict=True)]
 
     def _pass_state(self, world: FormedWorld, decision: Decision, records: list[Record]) -> bool:
-        """Have each receiver take the donor's state; return whether this rank did."""
-        donor = decision.donor
-        if donor is None:
-            return False
-        packed = self._state.pack() if world.rank == donor else None
-        for receiver in decision.receivers:
-            self._pass_to(world, (donor, receiver), packed, records)
-        return world.rank in decision.receivers
+        """Have each receiver take its donor's state; return whether this rank did."""
+        gives = any(donor == world.rank for donor, _ in decision.passes)
+        packed = self._state.pack() if gives else None
+        for donor, receiver in decision.passes:
+            self._pass_to(world, (donor, receiver), packed if donor == world.rank else None, records)
+        return any(receiver == world.rank for _, receiver in decision.passes)
 
     def _pass_to(
         self, world: FormedWorld, ends: tuple[int, int], packed: Packed | None, records: list[Record]

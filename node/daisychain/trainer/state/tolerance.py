@@ -1,0 +1,27 @@
+"""How far replicas may lie apart and still count as one state: measured, see the decision record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Relative differences of sketches, see `sketch.differ`.
+
+    Attributes:
+        alike: between members whose machines round alike: they should hold the same bits.
+        unlike: between members whose machines round differently: each commit takes them a rounding apart.
+    """
+
+    alike: float
+    unlike: float
+
+
+FLOAT32 = Tolerance(alike=1e-6, unlike=1e-4)
+FLOAT64 = Tolerance(alike=1e-12, unlike=1e-12)
+
+
+def tolerance(dtype: str) -> Tolerance:
+    """Return the tolerance for a job of ``dtype`` (job.yaml's word)."""
+    return FLOAT64 if dtype == "float64" else FLOAT32
