@@ -15,9 +15,11 @@ class Phase(StrEnum):
     LOADING = "loading"
     IDLE = "idle"  # in no world, waiting for a plan
     FORMING = "forming"
-    RECONCILING = "reconciling"  # comparing and passing state
+    RECONCILING = "reconciling"  # comparing states
+    TRANSFERRING = "transferring"  # passing a member's state to those behind
     COMPUTING = "computing"
     EXCHANGING = "exchanging"  # in a collective: waits for the others
+    COMMITTING = "committing"  # the gradient is whole here: its rider, then the optimizer's step
     EVALUATING = "evaluating"
     FINISHING = "finishing"  # writing the result
     HOLDING = "holding"  # done; keeps the final state for whoever is behind

@@ -255,7 +255,7 @@ class TrainerWatch:
         if self.status.state is TrainerState.LOADING or self._run is None:
             return []
         limit_s = max(self._settings.stall_s, self._settings.stall_factor * pong.predicted_s)
-        bounded = pong.phase is Phase.COMPUTING or pong.predicted_s > 0
+        bounded = pong.phase in (Phase.COMPUTING, Phase.COMMITTING) or pong.predicted_s > 0
         if bounded and pong.in_phase_s > limit_s:
             if not self.status.stalled:
                 self._stall(f"its trainer is {pong.phase.value} for {pong.in_phase_s:.1f} s", now)

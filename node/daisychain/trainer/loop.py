@@ -92,7 +92,7 @@ class Trainer:
                 world.let_go_in_child()
 
     def _serve_worlds(self, run: Run) -> None:
-        settling = Settling(run.state, run.journal, run.rounding)
+        settling = Settling(run.state, run.journal, run.rounding, self._phases.transferring)
         try:
             while True:
                 if self._world is None:

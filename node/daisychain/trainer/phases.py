@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from daisychain.core.reports import Phase
 
@@ -26,11 +26,18 @@ class PhaseClock:
         phase, since, predicted_s = self._now
         return phase, max(0.0, self._clock() - since), predicted_s
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self) -> AbstractContextManager[None]:
         """Be EXCHANGING within: this rank waits for others. What it did before begins anew after it."""
+        return self._within(Phase.EXCHANGING)
+
+    def transferring(self) -> AbstractContextManager[None]:
+        """Be TRANSFERRING within: a member's state is passed. What was done before begins anew after it."""
+        return self._within(Phase.TRANSFERRING)
+
+    @contextmanager
+    def _within(self, inner: Phase) -> Iterator[None]:
         phase, _, predicted_s = self._now
-        self._now = (Phase.EXCHANGING, self._clock(), 0.0)
+        self._now = (inner, self._clock(), 0.0)
         try:
             yield
         finally:

@@ -86,11 +86,13 @@ class Ticks:
         run, world = self._run, self._world
         position = run.engine.timeline.position(run.state.step)
         shares = self._speeds.shares(run.engine.units(position))
-        self._phases.enter(Phase.COMPUTING, self._predicted_s(shares[world.rank]))
+        predicted_s = self._predicted_s(shares[world.rank])
+        self._phases.enter(Phase.COMPUTING, predicted_s)
         began_at = self._clocks.monotonic()
         reduced = run.engine.reduce_step(world, position, shares)
         prepared = Prepared(run.state.tick + 1, lambda: self._commit_step(reduced, began_at))
         self.prepared = prepared
+        self._phases.enter(Phase.COMMITTING, predicted_s)
         compute_s, whole_s = self._ride(reduced.compute_s)
         prepared.commit()
         self.prepared = None
@@ -99,10 +101,12 @@ class Ticks:
     def _evaluate(self) -> None:
         run, world = self._run, self._world
         shares = self._speeds.shares(run.engine.evaluation_units())
-        self._phases.enter(Phase.EVALUATING, self._predicted_s(shares[world.rank]))
+        predicted_s = self._predicted_s(shares[world.rank])
+        self._phases.enter(Phase.EVALUATING, predicted_s)
         evaluation = run.engine.evaluate(world, shares)
         prepared = Prepared(run.state.tick + 1, lambda: self._commit_evaluation(evaluation))
         self.prepared = prepared
+        self._phases.enter(Phase.COMMITTING, predicted_s)
         self._ride(0.0)
         prepared.commit()
         self.prepared = None

@@ -18,10 +18,11 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from daisychain.core.jobs import JobState
-from support.agents import STEPS_AN_EPOCH, Chain, Node, chain
+from support.agent_node import Node
+from support.agents import STEPS_AN_EPOCH, Chain, chain
+from support.progress import go_on_without, next_step_s, trains_together
 from support.waiting import until
 
-JOIN_S = 60.0
 END_S = 90.0
 EPOCHS = 40
 LONG = 100
@@ -37,38 +38,14 @@ def start_chain(agents: Chain, *names: str, epochs: int = EPOCHS) -> list[Node]:
         agents.write_job(name, epochs=epochs)
     nodes = [agents.start(name, "--min-nodes", str(len(names)), wait=False) for name in names]
     for node in nodes:
-        agents.await_start(node)
+        node.await_start()
     trains_together(nodes)
     return nodes
 
 
-def trains_together(nodes: list[Node], timeout_s: float = JOIN_S) -> None:
-    """Wait until each of them has committed a step in a world of them all."""
-
-    def together(after: int) -> bool:
-        return all(node.world_size() == len(nodes) and node.step() > after for node in nodes)
-
-    names = [node.name for node in nodes]
-    until(partial(together, -1), timeout_s, f"no world of {names}")
-    until(partial(together, max(node.step() for node in nodes)), timeout_s, f"no step of {names}")
-
-
-def go_on_without(others: list[Node]) -> None:
-    """Wait until ``others`` commit a step in a world of their own."""
-    until(lambda: all(node.world_size() == len(others) for node in others), 15.0, "the others form no world")
-    before = others[0].step()
-    until(lambda: others[0].step() > before, 10.0, f"nothing is committed after step {before}")
-
-
 def went_on_within(node: Node, fault_at: float, bound_s: float) -> None:
-    """Assert that a new world committed a step within ``bound_s`` of the fault, by the journal's own times.
-
-    ``fault_at``: Unix seconds just before the fault.
-    """
-    lines = [line for line in node.journal("counting") if "samples" in line]
-    broken = [line["world"]["generation"] for line in lines if line["at"] < fault_at][-1]
-    first = next(line for line in lines if line["at"] >= fault_at and line["world"]["generation"] != broken)
-    took_s = first["at"] - fault_at
+    """Assert that a new world committed a step within ``bound_s`` of the fault (Unix seconds)."""
+    took_s = next_step_s(node.journal("counting"), fault_at)
     print(f"from the fault to the next committed step: {took_s:.3f} s")
     assert took_s < bound_s, f"{took_s:.2f} s to the next committed step"
 

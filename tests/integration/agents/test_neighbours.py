@@ -11,7 +11,8 @@ from pathlib import Path
 from daisychain.core.ids import NodeId
 from daisychain.core.view import ChainView
 from daisychain.net.identity.cluster_key import ClusterKey
-from support.agents import Node, chain
+from support.agent_node import Node
+from support.agents import chain
 from support.waiting import until
 
 JOIN_S = 60.0

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from daisychain.core.shares import Capacity
-from support.agents import Chain, Node, chain
+from support.agent_node import Node
+from support.agents import Chain, chain
 from support.cgroups import cpu_group
 from support.waiting import until
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import psutil
 
 from daisychain.runtime.agent_status import AgentStatus
-from support.agents import Chain, Node, chain, is_gone
+from support.agent_node import Node, is_gone
+from support.agents import Chain, chain
 from support.waiting import until
 
 RSS_MAX_BYTES = 80_000_000

@@ -168,3 +168,16 @@ def test_waiting_for_others_is_a_phase_of_its_own_without_a_bound() -> None:
         now[0] = 19.0
         assert phases.read() == (Phase.EXCHANGING, 8.0, 0.0)
     assert phases.read() == (Phase.EVALUATING, 0.0, 0.5)
+
+
+def test_passing_a_state_is_a_phase_of_its_own_around_its_waits() -> None:
+    now = [10.0]
+    phases = PhaseClock(lambda: now[0])
+    phases.enter(Phase.RECONCILING)
+    with phases.transferring():
+        now[0] = 12.0
+        assert phases.read() == (Phase.TRANSFERRING, 2.0, 0.0)
+        with phases.waiting():
+            assert phases.read()[0] is Phase.EXCHANGING
+        assert phases.read() == (Phase.TRANSFERRING, 0.0, 0.0)
+    assert phases.read() == (Phase.RECONCILING, 0.0, 0.0)

@@ -7,6 +7,7 @@ What to do is decided in `reconcile`; here it is carried out over the world's ow
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,7 +18,7 @@ from daisychain.trainer.record.journal import LINE_MAX_BYTES, Journal
 from daisychain.trainer.state.reconcile import Decision, Record, check_one_run, decide
 from daisychain.trainer.state.training_state import TrainingState, hash62
 from daisychain.trainer.state.trees import HEADER_MAX_BYTES, Packed
-from daisychain.trainer.world.group import FormedWorld
+from daisychain.trainer.world.group import FormedWorld, Waiting
 
 ROUNDS_MAX = 4
 """Records are told at most so often: once is usual, apply and transfer add one each."""
@@ -69,10 +70,13 @@ class Settled:
 class Settling:
     """One node's side of it: its state, its journal, and what it has prepared."""
 
-    def __init__(self, state: TrainingState, journal: Journal, rounding: str) -> None:
-        """``rounding``: see `engine.rounding`."""
+    def __init__(
+        self, state: TrainingState, journal: Journal, rounding: str, passing: Waiting = nullcontext
+    ) -> None:
+        """``rounding``: see `engine.rounding`; ``passing`` is entered while a state is passed."""
         self._state = state
         self._journal = journal
+        self._passing = passing
         self._head = (hash62(str(state.run_id)), state.layout(), hash62(rounding))
 
     def settle(
@@ -154,8 +158,9 @@ class Settling:
         """Have each receiver take its donor's state; return whether this rank did."""
         gives = any(donor == world.rank for donor, _ in decision.passes)
         packed = self._state.pack() if gives else None
-        for donor, receiver in decision.passes:
-            self._pass_to(world, (donor, receiver), packed if donor == world.rank else None, records)
+        with self._passing():
+            for donor, receiver in decision.passes:
+                self._pass_to(world, (donor, receiver), packed if donor == world.rank else None, records)
         return any(receiver == world.rank for _, receiver in decision.passes)
 
     def _pass_to(
