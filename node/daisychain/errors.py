@@ -7,6 +7,7 @@
     ├── NetworkError         no usable interface, no route, the tailnet is not up
     ├── StorageError         the state folder or a file in it cannot be read or written
     ├── JobError             job.yaml, its data or the user's code cannot be trained
+    │   └── JobMemoryError   not on this machine: it wants more memory than there is
     ├── WorldError           a process group could not be formed, or broke; the next generation mends it
     └── AgentError           the CLI cannot reach the local agent, or the agent refused
 
@@ -62,6 +63,10 @@ class JobError(DaisyChainError):
     def __init__(self, where: str, message: str, remedy: str = "") -> None:
         super().__init__(f"{where}: {message}", remedy)
         self.where = where
+
+
+class JobMemoryError(JobError):
+    """A job that wants more memory than this machine has: on a larger one it may do."""
 
 
 class WorldError(DaisyChainError):

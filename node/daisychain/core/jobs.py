@@ -54,9 +54,9 @@ REASON_MAX = 1000
 """Most characters of a reason that is told: what a user's code raises may be as long as it likes."""
 
 
-def told_reason(text: str) -> str:
-    """Return ``text``, cut where it is longer than peers are told."""
-    return text if len(text) <= REASON_MAX else text[: REASON_MAX - 1] + "…"
+def told_reason(text: str, most: int = REASON_MAX) -> str:
+    """Return ``text``, cut where it is longer than peers are told, or than ``most`` characters (>= 1)."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 NEXT_STATES: dict[JobState, frozenset[JobState]] = {

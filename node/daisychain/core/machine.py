@@ -36,6 +36,7 @@ from daisychain.core.events import (
     TrainerExited,
     TrainerReported,
 )
+from daisychain.core.failures import run_failed
 from daisychain.core.ids import ClusterId, NodeId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Peer
@@ -54,7 +55,6 @@ from daisychain.core.parts import Parts
 from daisychain.core.reports import Progress
 from daisychain.core.settings import CoreSettings
 from daisychain.core.view import ChainView
-from daisychain.core.world_phase import given_up
 
 
 class Machine:
@@ -273,12 +273,13 @@ class Machine:
         effects += parts.watch.watch(now)
         effects += training.tend_trainer(parts, card or parts.foreseen(), now)
         again = False
+        roll = parts.roll(card)
+        failures = () if card is None else parts.failures.take_in(card.run_id, roll.applicants)
         if parts.election.leading:
-            roll = parts.roll(card)
             if card is not None and parts.rendezvous.finished(card.run_id, roll.applicants):
                 parts.queue.mark(card.run_id, JobState.FINISHED)
                 again = True
-            elif card is not None and (reason := given_up(roll.applicants, parts.info, card)):
+            elif card is not None and (reason := run_failed(card, roll.applicants, failures, parts.info)):
                 parts.queue.mark(card.run_id, JobState.FAILED, reason)
                 again = True
             else:

@@ -51,7 +51,7 @@ class TrainerState(StrEnum):
     FORMING = "forming"  # entering a world
     TRAINING = "training"  # in a world
     DONE = "done"  # holds the final state and has written the result
-    FAILED = "failed"  # the job failed here; TrainerStatus.reason says why
+    FAILED = "failed"  # the run failed here, and is not tried again in this life; reason says why
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +70,7 @@ class TrainerStatus:
         stalled: the agent has had no sign of life from it for too long.
         broken: the newest generation that it found broken; None when none was.
         reason: why it failed, broke or stalled, for people.
+        failed_at: of a FAILED one, the tick whose part failed here; see `RunFailed`.
     """
 
     state: TrainerState = TrainerState.NONE
@@ -82,6 +83,7 @@ class TrainerStatus:
     stalled: bool = False
     broken: Generation | None = None
     reason: str = ""
+    failed_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from daisychain.core.candidates import Candidates
 from daisychain.core.compute_world import Applicant
 from daisychain.core.election import Election, Voice
+from daisychain.core.failures import Failures
 from daisychain.core.ids import ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Membership, Peer
@@ -50,6 +51,7 @@ class Parts:
         self.election = Election(info.node_id, term, settings, now)
         self.queue = JobQueue(ledger)
         self.watch = TrainerWatch(settings)
+        self.failures = Failures()
         self.rendezvous = Rendezvous(info, settings, rng)
         self.pulse = Pulse(settings.heartbeat_s, now)
         self.current: RunId | None = None

@@ -149,15 +149,21 @@ class RunFinished:
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """The job cannot go on: a fault of its files, code or numbers, not of the chain.
+    """The job cannot go on *here*: a fault of its files, code or numbers, or of this machine with them.
 
-    ``where`` is the file with the key or line; ``remedy`` says what to do.
+    Attributes:
+        where: the file, with the key or line.
+        remedy: what to do.
+        tick: the one whose part failed that this node was to compute: others try it without this node, and
+            when it fails there, too, the job is at fault. None when the failure says that of no tick: while
+            loading, for want of memory, or in a commit, which every member carries out alike.
     """
 
     run_id: RunId
     where: str
     message: str
     remedy: str
+    tick: int | None = None
 
 
 Report = TrainerReady | LocalBlob | WorldFormed | Progress | WorldBroken | Pong | RunFinished | RunFailed

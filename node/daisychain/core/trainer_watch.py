@@ -60,6 +60,8 @@ class TrainerWatch:
         self._crashes = 0
         self._crash_reason = ""
         self._restart_at = 0.0
+        self._failed: RunId | None = None
+        self._failure = ""
 
     @property
     def able(self) -> bool:
@@ -73,7 +75,12 @@ class TrainerWatch:
         return status.state in (TrainerState.LOADING, TrainerState.READY) and status.tick == 0
 
     def gave_up(self, run_id: RunId) -> str:
-        """Return why this node no longer starts trainers for a run; empty while it does."""
+        """Return why this node no longer starts trainers for a run; empty while it does.
+
+        A new life of the node, and a new submission of the job, get another chance.
+        """
+        if self._failed == run_id:
+            return self._failure
         if self._crashed == run_id and self._crashes > self._settings.restarts_max:
             return f"its trainer crashed {self._crashes} times: {self._crash_reason}"
         return ""
@@ -199,12 +206,7 @@ class TrainerWatch:
                     self.status = replace(self.status, reason=report.unwritten)
                     return [Note(Level.ERROR, f"no result of {run_id} here: {report.unwritten}", "result")]
             case RunFailed():
-                reason = f"{report.where}: {report.message}"
-                if report.remedy:
-                    reason += f". {report.remedy}"
-                self._clear()
-                reason = told_reason(reason)
-                self.status = TrainerStatus(state=TrainerState.FAILED, run_id=run_id, reason=reason)
+                return self._fail(run_id, report)
             case _:
                 assert_never(report)
         return []
@@ -249,6 +251,25 @@ class TrainerWatch:
             self.status, state=state, tick=tick, step=step, generation=None, broken=broken, reason=reason
         )
         self.plan = self.blob = self.progress = None
+
+    def _fail(self, run_id: RunId, report: RunFailed) -> list[Effect]:
+        """The run failed here: the process ends, and its status says why for as long as the run goes on."""
+        reason = f"{report.where}: {report.message}"
+        if report.remedy:
+            reason += f". {report.remedy}"
+        before = self.status
+        self._failed, self._failure = run_id, told_reason(reason)
+        self._clear()
+        self._stopping = True
+        self.status = TrainerStatus(
+            state=TrainerState.FAILED,
+            run_id=run_id,
+            tick=before.tick,
+            step=before.step,
+            reason=self._failure,
+            failed_at=report.tick,
+        )
+        return [Note(Level.ERROR, f"{run_id} failed here: {reason}", "run"), StopTrainer(run_id, "it failed")]
 
     def _judge(self, pong: Pong, now: float) -> list[Effect]:
         """Tell a training thread that computes for too long from one that waits or works."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from daisychain.core.compute_world import mismatch
 from daisychain.core.effects import Effect, Level, Note, PersistTerm, Send
 from daisychain.core.events import TrainerReported
-from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.jobs import JobCard
 from daisychain.core.messages import OfferBlob, PlanWorld
 from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
-from daisychain.core.reports import LocalBlob, Progress, RunFailed
+from daisychain.core.reports import LocalBlob, Progress
 from daisychain.core.standby import cannot_train, standing_by
 from daisychain.core.world import WorldPlan
 from daisychain.core.world_phase import Post
@@ -17,10 +17,8 @@ from daisychain.core.world_phase import Post
 
 def trainer_reported(parts: Parts, event: TrainerReported, now: float) -> list[Effect]:
     """Take in what our trainer says, and pass on what concerns others."""
-    before, report = parts.watch.status, event.report
+    report = event.report
     effects = parts.watch.reported(event.run_id, report, now)
-    if isinstance(report, RunFailed) and parts.watch.status is not before:
-        parts.queue.mark(event.run_id, JobState.FAILED, f"on {parts.info.name}: {parts.watch.status.reason}")
     if isinstance(report, Progress) and parts.watch.progress is report and parts.watch.plan is not None:
         parts.members.prove((member.node_id for member in parts.watch.plan.members), now)
     if isinstance(report, LocalBlob) and parts.watch.blob is report:

@@ -79,18 +79,3 @@ def is_expected(applicant: Applicant, coordinator: NodeInfo, card: JobCard) -> b
     if trainer.run_id == card.run_id:
         return trainer.state is TrainerState.LOADING
     return applicant.holds and not applicant.standby
-
-
-def given_up(applicants: tuple[Applicant, ...], coordinator: NodeInfo, card: JobCard) -> str:
-    """Return why the run has failed: on some node for good, and nobody else trains it or may yet.
-
-    Empty while somebody does: one node that cannot train a job is no reason to take it from the others.
-    """
-    reason = ""
-    for applicant in applicants:
-        trainer = applicant.trainer
-        if trainer.run_id == card.run_id and trainer.state is TrainerState.FAILED:
-            reason = reason or f"on {applicant.info.name}: {trainer.reason}"
-        elif trainer.run_id == card.run_id or is_expected(applicant, coordinator, card):
-            return ""
-    return reason

@@ -13,13 +13,14 @@ from daisychain.core.orders import LoadRun
 from daisychain.core.reports import TrainerReady
 from daisychain.core.shares import Capacity
 from daisychain.core.world import WorldPlan
-from daisychain.errors import JobError
+from daisychain.errors import JobError, JobMemoryError
 from daisychain.trainer.engine.capacity import measure
 from daisychain.trainer.engine.engine import Engine
 from daisychain.trainer.engine.rounding import rounding_digest
 from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.jobs.load import load_job
 from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.jobs.user_code import MEMORY_REMEDY, wants_memory
 from daisychain.trainer.record.journal import Journal
 from daisychain.trainer.state.training_state import TrainingState
 from daisychain.wire.job_yaml import parse_job
@@ -78,8 +79,19 @@ class Run:
 def load_run(order: LoadRun) -> Run:
     """Load and measure; all that training imports is imported when it returns.
 
-    Raises `JobError` for what is wrong with the job, `StorageError` for the run's folder.
+    Raises `JobError` for what is wrong with the job, `JobMemoryError` when it wants more memory than this
+    machine has, `StorageError` for the run's folder.
     """
+    try:
+        return _load(order)
+    except Exception as error:
+        if not wants_memory(error):
+            raise
+        told = f"{type(error).__name__} while it was loaded: {error}"
+        raise JobMemoryError(order.job_name, told, MEMORY_REMEDY) from error
+
+
+def _load(order: LoadRun) -> Run:
     folder, run_folder = Path(order.job_folder), Path(order.run_folder)
     try:
         text = (folder / JOB_FILE).read_text(encoding="utf-8")

@@ -16,7 +16,7 @@ from daisychain.core.reports import (
 )
 from daisychain.core.rounding import DIFFERENTLY
 from daisychain.core.world import WorldPlan
-from daisychain.errors import JobError, StorageError, WorldError
+from daisychain.errors import JobError, JobMemoryError, StorageError, WorldError
 from daisychain.trainer.control import Arrived, Desk
 from daisychain.trainer.finish import finish
 from daisychain.trainer.link import AgentLink
@@ -50,6 +50,7 @@ class Trainer:
         self._world: FormedWorld | None = None
         self._left: list[FormedWorld] = []
         self._prepared: Prepared | None = None
+        self._part: int | None = None
         self._finished = False
 
     def serve(self) -> None:
@@ -78,11 +79,9 @@ class Trainer:
                 run.journal.close()
         except JobError as error:
             message = error.message.removeprefix(f"{error.where}: ")
-            self._fail(RunFailed(order.run_id, error.where, message, error.remedy))
-        except NobodySoundError:
-            remedy = "Lower the learning rate or set clip_grad_norm."
-            message = "no node holds a finite state of this run"
-            self._fail(RunFailed(order.run_id, "the training state", message, remedy))
+            # More memory elsewhere may do: that this machine's did not suffice says nothing of the tick.
+            tick = None if isinstance(error, JobMemoryError) else self._part
+            self._fail(RunFailed(order.run_id, error.where, message, error.remedy, tick))
 
     def let_go_in_child(self) -> None:
         """Close, in a process that the job's code forked, what would keep it hidden that this one died."""
@@ -105,8 +104,8 @@ class Trainer:
             self._leave()
 
     def _serve_world(self, run: Run, settling: Settling, arrived: Arrived) -> None:
-        """Carry out one plan: to the run's end, or until its world breaks."""
-        plan = arrived.order.plan
+        """Carry out one plan: to the run's end, or until its world breaks. Raises `JobError`."""
+        plan, self._part = arrived.order.plan, None
         try:
             self._leave()
             world = self._form(run, arrived)
@@ -115,8 +114,13 @@ class Trainer:
             try:
                 ticks.train(settling)
             finally:
-                self._prepared = ticks.prepared
+                self._prepared, self._part = ticks.prepared, ticks.part
             self._finish(run)
+        except NobodySoundError:
+            self._part = run.state.tick + 1  # nobody could compute it from this state
+            message = "no node holds a finite state of this run"
+            remedy = "Lower the learning rate or set clip_grad_norm"
+            raise JobError("the training state", message, remedy) from None
         except WorldError as error:
             self._leave()
             self._phases.enter(Phase.HOLDING if self._finished else Phase.IDLE)

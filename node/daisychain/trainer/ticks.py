@@ -51,12 +51,15 @@ class Ticks:
 
     Attributes:
         prepared: the tick that is reduced here and not committed; outlives the world's breaking.
+        part: the tick whose part is computed here now; None between. A `JobError` that comes then says that
+            this part failed, which another member may be able to compute.
     """
 
     def __init__(
         self, run: Run, world: FormedWorld, plan: WorldPlan, phases: PhaseClock, report: Report
     ) -> None:
         self.prepared: Prepared | None = None
+        self.part: int | None = None
         self._run = run
         self._world = world
         self._plan = plan
@@ -71,7 +74,8 @@ class Ticks:
     def train(self, settling: Settling) -> None:
         """Commit ticks until the run has no more.
 
-        Raises `WorldError` when the world breaks (see ``prepared``), `JobError` when the job cannot go on.
+        Raises `WorldError` when the world breaks (see ``prepared``), `JobError` when the job cannot go on
+        here (see ``part``).
         """
         while (action := self._run.state.next()) is not Action.FINISH:
             if action is Action.EVALUATE:
@@ -89,8 +93,10 @@ class Ticks:
         predicted_s = self._predicted_s(shares[world.rank])
         self._phases.enter(Phase.COMPUTING, predicted_s)
         began_at = self._clocks.monotonic()
+        self.part = tick = run.state.tick + 1
         reduced = run.engine.reduce_step(world, position, shares)
-        prepared = Prepared(run.state.tick + 1, lambda: self._commit_step(reduced, began_at))
+        self.part = None
+        prepared = Prepared(tick, lambda: self._commit_step(reduced, began_at))
         self.prepared = prepared
         self._phases.enter(Phase.COMMITTING, predicted_s)
         compute_s, whole_s = self._ride(reduced.compute_s)
@@ -103,8 +109,10 @@ class Ticks:
         shares = self._speeds.shares(run.engine.evaluation_units())
         predicted_s = self._predicted_s(shares[world.rank])
         self._phases.enter(Phase.EVALUATING, predicted_s)
+        self.part = tick = run.state.tick + 1
         evaluation = run.engine.evaluate(world, shares)
-        prepared = Prepared(run.state.tick + 1, lambda: self._commit_evaluation(evaluation))
+        self.part = None
+        prepared = Prepared(tick, lambda: self._commit_evaluation(evaluation))
         self.prepared = prepared
         self._phases.enter(Phase.COMMITTING, predicted_s)
         self._ride(0.0)

@@ -12,11 +12,13 @@ from daisychain.cli.console import errors_told
 from daisychain.cli.exits import Exit, exit_code
 from daisychain.errors import AgentError, ConfigError, DaisyChainError, JobError
 
-KINDS = [
+CLASSES = [
     kind
     for kind in vars(errors).values()
     if isinstance(kind, type) and issubclass(kind, DaisyChainError) and kind is not DaisyChainError
 ]
+KINDS = [kind for kind in CLASSES if DaisyChainError in kind.__bases__]
+"""What is below one of them is told by its code."""
 
 
 def test_every_kind_of_error_has_a_code_of_its_own() -> None:
@@ -25,6 +27,7 @@ def test_every_kind_of_error_has_a_code_of_its_own() -> None:
     assert len(set(codes)) == len(KINDS)
     assert Exit.INTERNAL not in codes
     assert exit_code(DaisyChainError("x")) is Exit.INTERNAL
+    assert {exit_code(kind("x", "y")) for kind in CLASSES} == set(codes)
 
 
 def test_the_document_lists_every_code() -> None:

@@ -404,15 +404,46 @@ def test_a_woken_leader_steps_down_and_claims_nothing_before_it_has_listened() -
     assert bench.machine.view(bench.now).coordinator == node_id(2)
 
 
-def test_a_failed_job_fails_everywhere_with_the_node_and_the_line() -> None:
-    bench = follower()
+def test_a_job_that_fails_on_the_only_node_has_failed_with_the_node_and_the_line() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.wait(SETTINGS.settle_s)
     bench.ready()
     effects = bench.report(RunFailed(RUN, "model.py:12", "division by zero", "Mend the line."))
-    (card,) = told(effects)[0].jobs
+    (card,) = bench.machine.view(bench.now).jobs
     assert card.state is JobState.FAILED
     assert card.reason == "on n1: model.py:12: division by zero. Mend the line."
     assert of(RecordJob, effects) == [RecordJob(card)]
-    assert of(StopTrainer, effects) != []
+    assert of(StopTrainer, effects) == [StopTrainer(RUN, "it failed")]
+
+
+def test_a_node_where_the_run_fails_tells_it_and_stands_by_to_the_end() -> None:
+    bench = follower()
+    bench.ready()
+    effects = bench.report(RunFailed(RUN, "model.py:12", "division by zero", "Mend the line.", 6))
+    status_told = told(effects)[0]
+    assert (status_told.trainer.state, status_told.trainer.failed_at) == (TrainerState.FAILED, 6)
+    assert status_told.standby == "model.py:12: division by zero. Mend the line."
+    assert not any(card.state.ended for card in status_told.jobs)  # that is for the coordinator to say
+    assert of(StopTrainer, effects) == [StopTrainer(RUN, "it failed")]
+    leads = replace(status(LEADER, (1, 2), leading=True), current=RUN)
+    effects = bench.do(TrainerExited(RUN, "exited with code 0")) + bench.keep(2, leads, 30.0)
+    assert of(StartTrainer, effects) == []
+    assert of(Note, effects) == []
+    view = bench.machine.view(bench.now)
+    assert view.standby == "model.py:12: division by zero. Mend the line."
+    assert view.trainer == replace(status_told.trainer)
+
+
+def test_a_run_submitted_again_is_tried_again_where_the_last_one_failed() -> None:
+    bench = follower()
+    bench.ready()
+    bench.report(RunFailed(RUN, "model.py:12", "division by zero", "Mend the line.", 6))
+    bench.do(TrainerExited(RUN, "exited with code 0"))
+    again = replace(CARD, run_id=RunId("aaaa-2"), state=JobState.RUNNING)
+    leads = replace(status(LEADER, (1, 2), leading=True), current=again.run_id, jobs=(again,))
+    assert [e.card.run_id for e in bench.beat(2, leads) if isinstance(e, StartTrainer)] == [again.run_id]
+    assert bench.machine.view(bench.now).standby == "loading digits"
 
 
 def test_a_job_that_failed_elsewhere_ends_here() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import torch
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -19,7 +20,7 @@ from daisychain.trainer.engine import checks, fixed_point
 from daisychain.trainer.engine.compute import Computed, Computer
 from daisychain.trainer.engine.evaluation import Evaluation, Evaluator
 from daisychain.trainer.engine.exchange import Exchange
-from daisychain.trainer.engine.faults import NOT_FINITE_REMEDY, job_file, user_code
+from daisychain.trainer.engine.faults import NOT_FINITE_REMEDY, blame, job_file, user_code
 from daisychain.trainer.engine.gradients import Flats, Gathering, clear, first_not_finite
 from daisychain.trainer.engine.memory import keep_freed
 from daisychain.trainer.engine.sampler import own_units
@@ -121,7 +122,8 @@ class Engine:
         """Compute this rank's share and return the whole gradient once every sum completed here.
 
         ``shares``: units of each rank, in rank order; they sum to `units`. Raises `WorldError` when the world
-        breaks and `JobError` when the job cannot go on; the same step can be redone after either.
+        breaks, or another rank's part is at fault, and `JobError` when this one's is, or the whole is; the
+        same step can be redone after either.
         """
         if len(shares) != exchange.size or sum(shares) != self.units(position):
             raise ValueError(f"shares {shares} for {exchange.size} ranks and {self.units(position)} units")
@@ -155,9 +157,11 @@ class Engine:
         tail = self._sum_tail(exchange, computed)
         if gathering is not None:
             gathering.wait()
-        self._refuse_not_finite(position, tail)
+        self._refuse_not_finite(position, tail, computed.sums)
         kept = [each if used else None for each, used in zip(gradients, tail.used, strict=True)]
-        self._refuse_broken_gradient(position, kept)
+        broken = first_not_finite(kept)
+        if broken is not None:
+            self._refuse_gradient(exchange, position, broken)
         return Reduced(position, shares, tail, kept, computed.rows, None, compute_s, flats)
 
     def _reduce_exactly(self, exchange: Exchange, position: StepPosition, shares: tuple[int, ...]) -> Reduced:
@@ -186,16 +190,17 @@ class Engine:
             tail = self._sum_tail(exchange, computed)
             for each in pending:
                 each.wait()
-            self._refuse_not_finite(position, tail)
+            self._refuse_not_finite(position, tail, computed.sums)
             if not tail.out_of_range:
                 break
             self._spare[True] = flats
             if redone:
-                raise JobError(
+                error = JobError(
                     job_file(self.job),
-                    f"step {position.step} gave another gradient when it was computed again",
+                    f"step {position.step + 1} gave another gradient when it was computed again",
                     "Take randomness from torch, numpy or random only, and keep nothing between batches",
                 )
+                raise blame(computed.sums.out_of_range, error)
             exchange.max(accumulator.needed).wait()
             exponents = torch.maximum(exponents, accumulator.needed)
         values = fixed_point.values(layout, flats, exponents, granules)
@@ -219,14 +224,15 @@ class Engine:
             each.wait()
         return Tail.of(vector.tolist())
 
-    def _refuse_not_finite(self, position: StepPosition, tail: Tail) -> None:
+    def _refuse_not_finite(self, position: StepPosition, tail: Tail, own: Sums) -> None:
         where = job_file(self.job)
         if tail.not_finite:
-            raise JobError(
+            error = JobError(
                 where,
                 f"the loss or its gradient is NaN or infinite in step {position.step + 1}",
                 NOT_FINITE_REMEDY,
             )
+            raise blame(own.broken, error)
         if tail.weight <= 0.0:
             raise JobError(
                 where,
@@ -234,15 +240,22 @@ class Engine:
                 "Every batch needs a positive weight; leave out samples that never count",
             )
 
-    def _refuse_broken_gradient(self, position: StepPosition, gradients: list[torch.Tensor | None]) -> None:
-        broken = first_not_finite(gradients)
-        if broken is not None:
-            raise JobError(
-                job_file(self.job),
-                f"the gradient of {self.computer.layout.names[broken]} is NaN or infinite "
-                f"in step {position.step + 1}",
-                NOT_FINITE_REMEDY,
-            )
+    def _refuse_gradient(self, exchange: Exchange, position: StepPosition, broken: int) -> NoReturn:
+        """Raise for a reduced gradient that is not finite in parameter ``broken``, though the loss is.
+
+        Every rank holds the same one, so all of them come here, and ask each other whose own was not
+        finite before the sum: that is still in ``.grad``. If nobody's was, the sum itself overflowed.
+        """
+        own = first_not_finite([parameter.grad for parameter in self.computer.layout.parameters])
+        culprits = torch.tensor([int(own is not None)], dtype=torch.int64)
+        exchange.sum(culprits).wait()
+        error = JobError(
+            job_file(self.job),
+            f"the gradient of {self.computer.layout.names[broken if own is None else own]} is NaN or "
+            f"infinite in step {position.step + 1}",
+            NOT_FINITE_REMEDY,
+        )
+        raise blame(own is not None or culprits.item() == 0, error)
 
     def apply(self, reduced: Reduced) -> StepOutcome:
         """Commit ``reduced``: clip, optimizer, schedule, batch norm, exponents; alike on every rank.

@@ -13,7 +13,7 @@ import torch
 from daisychain.errors import JobError
 from daisychain.trainer.engine.compute import Computer
 from daisychain.trainer.engine.exchange import Exchange
-from daisychain.trainer.engine.faults import NOT_FINITE_REMEDY, job_file, user_code
+from daisychain.trainer.engine.faults import NOT_FINITE_REMEDY, blame, job_file, user_code
 from daisychain.trainer.engine.modes import modes, restore_modes
 from daisychain.trainer.engine.randomness import seed_all
 from daisychain.trainer.engine.sampler import granule_seed, own_units
@@ -58,7 +58,8 @@ class Evaluator:
     def evaluate(self, exchange: Exchange, shares: tuple[int, ...]) -> Evaluation:
         """Return the evaluation, each rank taking its share of the units; the model stays as it is.
 
-        Raises `WorldError` when the world breaks (then it is redone whole) and `JobError`.
+        Raises `WorldError` when the world breaks or another rank's part is at fault (then it is redone
+        whole), and `JobError` when this one's is.
         """
         validation = self._job.validation
         if validation is None or len(validation) == 0:
@@ -71,8 +72,9 @@ class Evaluator:
                 vector = self._own(validation, own_units(shares, exchange.rank), names)
         finally:
             restore_modes(kept)
+        own = vector.tolist()
         exchange.sum(vector).wait()
-        return self._read(vector, names)
+        return self._read(vector.tolist(), own, names)
 
     def _metric_names(self, validation: Samples) -> tuple[str, ...]:
         # Every rank asks the same sample, so that one without a share knows the names too.
@@ -107,17 +109,15 @@ class Evaluator:
         numbers = [samples, *(limb for each in flat for limb in each.limbs())]
         return torch.tensor([*numbers, *(int(not each.finite) for each in flat)], dtype=torch.int64)
 
-    def _read(self, vector: torch.Tensor, names: tuple[str, ...]) -> Evaluation:
+    def _read(self, numbers: list[int], own: list[int], names: tuple[str, ...]) -> Evaluation:
+        """Return what the sums over all ranks say; ``own``: what this rank put in."""
         count = 2 + 2 * len(names)
-        numbers = vector.tolist()
         labels = ["the loss", "the loss's weight", *(f"metric {name}" for name in names for _ in range(2))]
-        for label, flag in zip(labels, numbers[1 + LIMBS * count :], strict=True):
-            if flag:
-                raise JobError(
-                    job_file(self._job),
-                    f"{label} is NaN or infinite on the held-out data",
-                    NOT_FINITE_REMEDY,
-                )
+        for told in (own, numbers):  # what is broken here comes first
+            for label, flag in zip(labels, told[1 + LIMBS * count :], strict=True):
+                if flag:
+                    message = f"{label} is NaN or infinite on the held-out data"
+                    raise blame(told is own, JobError(job_file(self._job), message, NOT_FINITE_REMEDY))
         found = [value_of(numbers[1 + LIMBS * index : 1 + LIMBS * (index + 1)]) for index in range(count)]
         means = {name: _mean(*found[2 + 2 * index : 4 + 2 * index]) for index, name in enumerate(names)}
         return Evaluation(_mean(found[0], found[1]), means, numbers[0])

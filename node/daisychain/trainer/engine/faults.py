@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from daisychain.core.job_spec import PythonModel
-from daisychain.errors import DaisyChainError, JobError
+from daisychain.errors import DaisyChainError, JobError, JobMemoryError, WorldError
 from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.jobs.user_code import MEMORY_REMEDY, wants_memory
 
 NOT_FINITE_REMEDY = (
     "Lower the learning rate, set clip_grad_norm, or look for NaN and extreme values in the data"
@@ -38,7 +39,18 @@ def user_code(job: LoadedJob, doing: str) -> Iterator[None]:
 def _told(job: LoadedJob, doing: str, error: Exception) -> JobError:
     line = job.locate(error)
     text = " ".join(str(error).split()) or "no message"
-    remedy = "Correct the line and submit the job again" if line else ""
-    if isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text:
-        remedy = "Make the model, the granule or the global batch smaller"
-    return JobError(line or job_file(job), f"{type(error).__name__} {doing}: {text}", remedy)
+    where, message = line or job_file(job), f"{type(error).__name__} {doing}: {text}"
+    if wants_memory(error):
+        return JobMemoryError(where, message, MEMORY_REMEDY)
+    return JobError(where, message, "Correct the line and submit the job again" if line else "")
+
+
+def blame(own: bool, error: JobError) -> DaisyChainError:
+    """Return what this rank raises where some rank's part of a tick is at fault.
+
+    ``own``: whether this rank's is. It fails with ``error``; the others go on without it, in another world,
+    and find out whether its part is at fault with them, too.
+    """
+    if own:
+        return error
+    return WorldError(f"another member's part is at fault: {error.message}")

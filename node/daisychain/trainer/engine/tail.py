@@ -66,14 +66,18 @@ class Sums:
     out_of_range: bool = False
     not_finite: bool = False
 
+    @property
+    def broken(self) -> bool:
+        """Whether this rank's own part has a number that is NaN or infinite."""
+        return self.not_finite or not (self.weight.finite and self.loss.finite)
+
     def numbers(self) -> list[int]:
         """Return the int64s that the ranks sum."""
-        broken = self.not_finite or not (self.weight.finite and self.loss.finite)
         return [
             *self.weight.limbs(),
             *self.loss.limbs(),
             self.samples,
-            int(broken),
+            int(self.broken),
             int(self.out_of_range),
             *map(int, self.used),
         ]

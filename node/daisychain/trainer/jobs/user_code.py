@@ -15,6 +15,10 @@ import torch
 
 from daisychain.errors import DaisyChainError, JobError
 
+MEMORY_REMEDY = "Make the model, the granule or the global batch smaller"
+
+_MEMORY_WORDS = ("can't allocate memory", "out of memory")
+
 
 class UserCode:
     """One imported file of a job.
@@ -53,10 +57,10 @@ class UserCode:
         """Return ``function(*arguments)``; ``what`` names the function in errors (empty: the import)."""
         try:
             return function(*arguments)
-        except (DaisyChainError, MemoryError, torch.OutOfMemoryError):
+        except DaisyChainError:
             raise
         except (Exception, SystemExit) as error:
-            if "can't allocate memory" in str(error):  # torch's own, a plain RuntimeError
+            if wants_memory(error):
                 raise
             where = self.locate(error) or (f"{self.name}: {what}" if what else self.name)
             told = " ".join(str(error).split())
@@ -89,6 +93,14 @@ class UserCode:
 
     def _relative(self, filename: str) -> str:
         return Path(filename).resolve().relative_to(self._folder).as_posix()
+
+
+def wants_memory(error: BaseException) -> bool:
+    """Whether an exception says that memory did not suffice."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # torch's own on the host is a plain RuntimeError
+    return isinstance(error, RuntimeError) and any(each in str(error) for each in _MEMORY_WORDS)
 
 
 def _within(file: Path, folder: Path) -> bool:
