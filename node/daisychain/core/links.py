@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from daisychain.core.effects import CloseLink, Effect, Level, Note
 from daisychain.core.events import CandidateSeen, DialFailed, InboundLost, LinkDown, LinkUp
+from daisychain.core.ids import NodeId
 from daisychain.core.membership import Health, Peer
 from daisychain.core.parts import Parts
 from daisychain.core.strangers import foreign
@@ -17,14 +18,22 @@ def seen(parts: Parts, event: CandidateSeen, now: float) -> list[Effect]:
         return [Note(Level.INFO, f"{event.address}: {reason}", f"foreign {event.address}")] if news else []
     if event.address == parts.info.address:
         return []
-    # our own id elsewhere is ourselves by another way or a cloned disk: the handshake tells, so it is dialled
-    claimed = None if event.node_id == parts.info.node_id else event.node_id
+    # Our own id elsewhere is ourselves by another way or a cloned disk, and a node that left may be back in a
+    # new life, on any port: the handshake tells, so both are dialled like anybody.
+    claimed = event.node_id
+    if claimed is not None and (claimed == parts.info.node_id or has_left(parts, claimed)):
+        claimed = None
     owner = parts.candidates.owner_of(event.address)
-    peer = None if owner is None else parts.members.get(owner)
-    if peer is not None and peer.health is Health.LEFT:
+    if owner is not None and has_left(parts, owner):
         parts.candidates.disown(event.address)
     parts.candidates.seen(event.address, event.source, claimed, now)
     return []
+
+
+def has_left(parts: Parts, node_id: NodeId) -> bool:
+    """Whether the node said goodbye in the last life that is known of it."""
+    peer = parts.members.get(node_id)
+    return peer is not None and peer.health is Health.LEFT
 
 
 def dial_failed(parts: Parts, event: DialFailed, now: float) -> list[Effect]:

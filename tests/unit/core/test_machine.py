@@ -342,6 +342,20 @@ def test_a_goodbye_counts_at_once_but_not_from_an_earlier_life() -> None:
     assert of(CloseLink, effects) != []
 
 
+@pytest.mark.parametrize("source", ["mdns", "inbound"])
+@pytest.mark.parametrize("port_again", [True, False])
+def test_who_left_and_is_seen_again_is_dialled_and_comes_back(source: str, port_again: bool) -> None:
+    bench = follower()
+    bench.hear(2, Goodbye(1, "asked to"))
+    old = info(2).address
+    address = old if port_again else Address(old.host, old.port + 1)
+    effects = bench.do(CandidateSeen(source, address, node_id(2), CLUSTER)) + bench.wait(SETTINGS.redial_s)
+    assert Dial(address) in effects
+    bench.do(LinkUp(replace(info(2, incarnation=2), address=address), address, "10.0.0.1"))
+    bench.hear(2, Heartbeat(1, replace(status(LEADER, (1, 2)), incarnation=2)))
+    assert bench.machine.view(bench.now).peers[0].health == "alive"
+
+
 def test_a_plan_is_obeyed_only_from_the_coordinator_of_the_highest_term() -> None:
     bench = follower()
     bench.ready()
