@@ -5,10 +5,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
+BENCH_VENV := .venv-bench
+BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format lint types imports unit simulation integration rig clean
+.PHONY: help demo test test-long check format lint types imports unit simulation integration rig bench-recovery clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -21,6 +23,16 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PIP) --no-deps --retries 2 -c constraints.txt \
 	  $(if $(strip $(TORCH_INDEX)),--extra-index-url $(TORCH_INDEX)) torch
 	@$(PIP) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+# The benchmarks' competitors in an environment of their own. It looks through to $(VENV), so both have one torch.
+$(BENCH_STAMP): $(STAMP)
+	@echo "setting up $(BENCH_VENV) ..."
+	@$(PYTHON) -m venv $(BENCH_VENV)
+	@$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	  > "$$($(BENCH_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/main.pth"
+	@$(BENCH_VENV)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt $$($(BIN)/python -c \
+	  "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['bench'])")
 	@touch $@
 
 demo: $(STAMP) ## Three nodes on this machine train the digits; the coordinator is killed on the way
@@ -58,5 +70,8 @@ test: $(STAMP) ## Every test but the long ones
 test-long: $(STAMP) ## The long ones: whole demos compared with one process, a storm of worlds, CPU quotas
 	$(BIN)/pytest -q --durations=15 -m long tests
 
+bench-recovery: $(BENCH_STAMP) ## From a fault to the next step, beside torchft and torchrun (root; QUICK=1: 4 minutes)
+	PYTHONPATH=tests $(BIN)/python -m bench.recovery
+
 clean: ## Remove what was built
-	rm -rf $(VENV) build node/*.egg-info
+	rm -rf $(VENV) $(BENCH_VENV) build node/*.egg-info

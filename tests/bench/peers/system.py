@@ -1,0 +1,48 @@
+"""What the benchmark knows of a competitor: the programs of a node, and the settings they were given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+TRAIN = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Seat:
+    """One node's place in a competitor's chain.
+
+    Attributes:
+        number: from 0; number 0 hosts what there is one of (the lighthouse, the rendezvous).
+        address: of its interface.
+        host: the address of number 0.
+        folder: its own files; ``steps`` in it is its log of committed steps.
+        job: the file with the model and the data.
+        hosts: the file that tells each other's hostnames, as on a LAN with names.
+    """
+
+    number: int
+    name: str
+    address: str
+    host: str
+    nodes: int
+    folder: Path
+    job: Path
+    hosts: Path
+
+
+class System(Protocol):
+    """One competitor. ``one_process``: what trains on a node is all that runs there."""
+
+    name: str
+    version: str
+    settings: Mapping[str, object]
+    one_process: bool
+
+    def service(self, seat: Seat) -> list[str]:
+        """Return the command of what runs once in a chain, on the node ``seat``; empty for none."""
+
+    def node(self, seat: Seat) -> list[str]:
+        """Return the command that trains on ``seat``."""

@@ -1,0 +1,56 @@
+"""torchft: a lighthouse on the first node, and a replica group of one process on each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench.peers.system import TRAIN, Seat
+
+PORT = 29510
+
+
+class TorchFt:
+    """Settings are the fastest found with which a chain without faults stays whole; defaults beside them."""
+
+    name = "torchft"
+    one_process = True
+
+    def __init__(self, python: Path, version: str) -> None:
+        self._python = python
+        self.version = version
+        self.settings: Mapping[str, object] = {
+            "lighthouse --heartbeat_timeout_ms": 1000,
+            "lighthouse --join_timeout_ms": 1000,
+            "lighthouse --quorum_tick_ms": 50,
+            "Manager heartbeat_interval (ms)": 100,
+            "Manager and ProcessGroupGloo timeout (s)": 5,
+            "Manager quorum_timeout (s)": 30,
+            "defaults": "heartbeat_timeout 5 s, join_timeout 60 s, tick and interval 100 ms, timeouts 60 s",
+        }
+
+    def service(self, seat: Seat) -> list[str]:
+        """Return the lighthouse's command."""
+        if seat.number != 0:
+            return []
+        command = [str(self._python.with_name("torchft_lighthouse")), "--bind", f"[::]:{PORT}"]
+        for key in ("heartbeat_timeout_ms", "join_timeout_ms", "quorum_tick_ms"):
+            command += [f"--{key}", str(self.settings[f"lighthouse --{key}"])]
+        return [*command, "--min_replicas", "1"]
+
+    def node(self, seat: Seat) -> list[str]:
+        """Return the training program's command."""
+        given = {
+            "--job": seat.job,
+            "--log": seat.folder / "steps",
+            "--name": seat.name,
+            "--address": seat.address,
+            "--lighthouse": f"http://{seat.host}:{PORT}",
+            "--nodes": seat.nodes,
+            "--seed": seat.number,
+            "--timeout-s": self.settings["Manager and ProcessGroupGloo timeout (s)"],
+            "--quorum-timeout-s": self.settings["Manager quorum_timeout (s)"],
+            "--heartbeat-ms": self.settings["Manager heartbeat_interval (ms)"],
+        }
+        command = [str(self._python), str(TRAIN / "torchft_train.py")]
+        return command + [str(part) for pair in given.items() for part in pair]

@@ -1,0 +1,148 @@
+"""Trials of one competitor: the same faults on the same rig as DaisyChain's, read from its step logs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.faults import SILENT, Fault, Trials
+from bench.peers.processes import PeerNode
+from bench.peers.system import Seat, System
+from bench.steps import join, recovery_s
+from rig.lan import Lan
+from support.waiting import until
+
+TOGETHER_S = 60.0
+STEADY_STEPS = 20
+"""Committed together before the next fault."""
+
+
+@dataclass(frozen=True)
+class PeerCounts:
+    """How often a competitor is tried.
+
+    Attributes:
+        kills, silences: trials of each fault that is heard of at once, and of each silent one.
+        none_after_s: a chain that has committed nothing for so long does not recover by itself; such a fault
+            is tried no second time.
+    """
+
+    kills: int
+    silences: int
+    none_after_s: float
+
+
+class PeerChain:
+    """A competitor's chain on the LAN, kept whole from one trial to the next."""
+
+    def __init__(self, system: System, lan: Lan, names: Sequence[str], folder: Path, job: Path) -> None:
+        self._system = system
+        self._lan = lan
+        places = [lan.place(name) for name in names]
+        hosts = folder / "hosts"
+        hosts.write_text("".join(f"{place.address} {place.name}\n" for place in places))
+        self._nodes = []
+        for number, place in enumerate(places):
+            seat = Seat(
+                number=number,
+                name=place.name,
+                address=place.address,
+                host=places[0].address,
+                nodes=len(names),
+                folder=folder / place.name,
+                job=job,
+                hosts=hosts,
+            )
+            self._nodes.append(PeerNode(system, seat, place))
+
+    def start(self) -> None:
+        """Start every node and wait until they train together."""
+        for node in self._nodes:
+            node.start()
+        self._together(self._nodes)
+
+    def close(self) -> None:
+        """End every process."""
+        for node in self._nodes:
+            node.end()
+
+    def trials(self, counts: PeerCounts) -> Trials:
+        """Return what so many trials gave."""
+        trials = Trials()
+        self.start()
+        for fault in Fault:
+            if fault is Fault.SIGKILL_TRAINER and self._system.one_process:
+                continue  # the same as the whole node
+            for _ in range(counts.silences if fault in SILENT else counts.kills):
+                self._trial(fault, trials, counts.none_after_s)
+                if trials.recoveries[fault][-1] is None:
+                    break
+        return trials
+
+    def _trial(self, fault: Fault, trials: Trials, none_after_s: float) -> None:
+        """Do ``fault`` once, note how long the others took to go on, and make the chain whole again."""
+        victim = self._nodes[0] if fault is Fault.SIGKILL_COORDINATOR else self._nodes[-1]
+        others = [node for node in self._nodes if node is not victim]
+        fault_at = time.time()
+        self._strike(fault, victim)
+        took_s = self._recovery_s(others, fault_at, none_after_s)
+        trials.add(fault, took_s)
+        print(f"{self._system.name}: {fault}: {'none' if took_s is None else round(took_s, 3)}", flush=True)
+        victim.end()
+        if fault is Fault.LINK_CUT:
+            self._lan.heal(victim.seat.name)
+        if took_s is None:  # nobody is left to join
+            self.close()
+            self.start()
+            return
+        victim.start()
+        self._together(self._nodes)
+        joins = [
+            join(node.log.steps, len(self._nodes), victim.started_at, victim.log.ready_at) for node in others
+        ]
+        if joins[0] is not None:
+            trials.joins.append(joins[0])
+        trials.took([line.step_s for line in others[0].log.steps[-STEADY_STEPS:]])
+
+    def _strike(self, fault: Fault, victim: PeerNode) -> None:
+        strikes: dict[Fault, Callable[[], None]] = {
+            Fault.SIGKILL_WORKER: victim.kill,
+            Fault.SIGKILL_COORDINATOR: victim.kill,
+            Fault.SIGKILL_TRAINER: victim.kill_trainer,
+            Fault.LINK_CUT: lambda: self._lan.cut(victim.seat.name),
+            Fault.SIGSTOP: victim.freeze,
+            Fault.SIGTERM: victim.terminate,
+        }
+        strikes[fault]()
+
+    @staticmethod
+    def _recovery_s(others: Sequence[PeerNode], fault_at: float, none_after_s: float) -> float | None:
+        """Return the seconds until all ``others`` went on in a new world; None when they do not."""
+        deadline_at = time.monotonic() + none_after_s
+        while time.monotonic() < deadline_at:
+            took_s = recovery_s([node.log.read() for node in others], fault_at)
+            if took_s is not None:
+                return took_s
+            time.sleep(0.02)
+        return None
+
+    def _together(self, nodes: Sequence[PeerNode]) -> None:
+        """Wait until each node has committed some steps in a world of them all since its last start."""
+        since = max(node.started_at for node in nodes)
+
+        def steady(node: PeerNode) -> bool:
+            last = node.log.read()[-STEADY_STEPS:]
+            return (
+                len(last) == STEADY_STEPS
+                and last[0].at > since
+                and len({line.world for line in last}) == 1
+                and last[-1].size == len(nodes)
+            )
+
+        try:
+            until(lambda: all(steady(node) for node in nodes), TOGETHER_S, "they do not train together")
+        except AssertionError as error:
+            tails = "\n".join(f"--- {node.seat.name}\n{node.tail()}" for node in nodes)
+            raise AssertionError(f"{error}\n{tails}") from None
