@@ -10,6 +10,7 @@ from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.settings import CoreSettings
 from simulation.network import Network, Weather
 from simulation.node import MachineMaker, SimNode, make_machine
+from simulation.parts import WHY
 from simulation.rooms import Rooms
 from simulation.timeline import Timeline
 
@@ -42,6 +43,8 @@ class SimChain:
         self._leaders: dict[Term, tuple[NodeId, int]] = {}
         self._steps: dict[RunId, int] = {}
         self.cancelled: set[RunId] = set()
+        self.may_fail: set[RunId] = set()  # a node that fails at it may be alone just then
+        self.bad = self._rooms.bad
         self._ticks: dict[int, tuple[object, int]] = {}
         self.time.after_each = self.check
         self.add_job("digits", plan.steps, 1.0)
@@ -127,6 +130,20 @@ class SimChain:
             self.time.tell(f"the trainer of n{index} is killed")
             trainer.exit("killed by signal 9")
 
+    def spoil_sample(self, step: int) -> None:
+        """Put a sample into ``step`` of the first job that no node can compute."""
+        self.time.tell(f"a sample of step {step} is spoilt")
+        self.bad.samples.add((self.nodes[0].jobs[0].run_id, step))
+
+    def spoil_on(self, index: int, step: int) -> None:
+        """Have a node fail whenever it computes a part of ``step`` of the first job."""
+        self.time.tell(f"n{index} cannot compute its part of step {step}")
+        self.bad.fail_on(self.nodes[index].id, self.nodes[0].jobs[0].run_id, step)
+
+    def newest_step(self) -> int:
+        """Return the greatest step that any trainer has committed."""
+        return max((node.trainer.step for node in self.nodes if node.trainer is not None), default=0)
+
     def rescan(self, index: int) -> None:
         """A node looks into its jobs folder."""
         self.nodes[index].post(JobsScanned(self.nodes[index].jobs))
@@ -197,7 +214,11 @@ class SimChain:
         return len({view.coordinator for view in views}) == 1 and len({view.term for view in views}) == 1
 
     def must_settle(self, bound_s: float = HEALING_BOUND_S) -> float:
-        """Heal, then demand one coordinator and every run finished in time; return the seconds it took."""
+        """Heal, then demand one coordinator and every run ended as it must; return the seconds it took.
+
+        A run with a sample that no node can compute has failed, on every node and for that reason; any
+        other one is finished, unless it is one of ``may_fail``.
+        """
         self.heal()
         healed_at = self.time.now
         checked = healed_at
@@ -216,9 +237,19 @@ class SimChain:
                 for card in node.machine.view(self.time.now).jobs:
                     if card.state is JobState.FINISHED and card.step != self._steps[card.run_id]:
                         self.time.fail(f"{card.run_id} finished at step {card.step} on {node.name}")
-                    if card.state is not JobState.FINISHED and card.run_id not in self.cancelled:
-                        self.time.fail(f"{card.run_id} is {card.state} on {node.name}: {card.reason}")
+                    self._must_have_ended(card, node.name)
         return self.time.now - healed_at
+
+    def _must_have_ended(self, card: JobCard, name: str) -> None:
+        """A run that a user cancelled may have ended in any way."""
+        doomed = any(run_id == card.run_id for run_id, _ in self.bad.samples)
+        fits = {JobState.FAILED} if doomed else {JobState.FINISHED}
+        if card.run_id in self.may_fail:
+            fits.add(JobState.FAILED)
+        if card.run_id not in self.cancelled and card.state not in fits:
+            self.time.fail(f"{card.run_id} is {card.state} on {name}: {card.reason}")
+        if card.state is JobState.FAILED and WHY not in card.reason:
+            self.time.fail(f"{card.run_id} failed on {name} for another reason: {card.reason}")
 
     def _state(self) -> str:
         lines = []

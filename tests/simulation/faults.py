@@ -32,7 +32,7 @@ def plan_of(seed: int) -> Plan:
     return Plan(seed, nodes=dice.choice([1, 2, 2, 3, 3, 3, 4]), steps=dice.randrange(5, 40), weather=weather)
 
 
-def _strike(chain: SimChain, dice: random.Random) -> None:
+def strike(chain: SimChain, dice: random.Random) -> None:
     """Let one thing go wrong."""
     count = len(chain.nodes)
     index = dice.randrange(count)
@@ -86,6 +86,6 @@ def run_seed(seed: int, make: MachineMaker = make_machine) -> Outcome:
         card = chain.add_job("second", dice.randrange(1, 20), 2.0)
         chain.submit(dice.randrange(len(chain.nodes)), card)
     for _ in range(dice.randrange(1, 7)):
-        _strike(chain, dice)
+        strike(chain, dice)
         chain.run_for(dice.choice([0.0, 0.01, 0.1, 0.5, 1.0, 2.5]))
     return Outcome(seed, chain.must_settle())

@@ -7,6 +7,7 @@ from functools import partial
 from daisychain.core.ids import Generation
 from daisychain.core.world import WorldPlan
 from simulation.network import Network
+from simulation.parts import BadParts
 from simulation.timeline import Timeline
 from simulation.trainer import SimTrainer
 
@@ -16,10 +17,13 @@ RETRY_S = 0.1
 class Room:
     """One process group: forms when all members are there, steps while all can, breaks when one goes."""
 
-    def __init__(self, plan: WorldPlan, network: Network, time: Timeline, step_s: float) -> None:
+    def __init__(
+        self, plan: WorldPlan, network: Network, time: Timeline, step_s: float, bad: BadParts
+    ) -> None:
         self.generation = plan.generation
         self.formed = False
         self._plan = plan
+        self._bad = bad
         self._network = network
         self._time = time
         self._step_s = step_s
@@ -79,12 +83,22 @@ class Room:
         step = steps.pop() + 1
         if step > self._inside[0].steps:
             return
+        failing = self._failing(step)
+        for trainer in failing:
+            trainer.fail(step)
+        if failing:
+            return
         last_s = 0.0
         for trainer in self._inside:
             delay_s = self._time.random.uniform(0.0, 0.004)
             last_s = max(last_s, delay_s)
             self._time.after(delay_s, partial(self._commit, trainer, step))
         self._time.after(max(self._step_s, last_s + 1e-6), self._begin)
+
+    def _failing(self, step: int) -> list[SimTrainer]:
+        """Return the members whose part of ``step`` cannot be computed."""
+        landing = self._time.random.randrange(len(self._inside)) if self._bad.samples else 0
+        return [self._inside[rank] for rank in self._bad.failing(step, self._inside, landing)]
 
     def _commit(self, trainer: SimTrainer, step: int) -> None:
         def commit() -> None:
@@ -95,12 +109,17 @@ class Room:
 
 
 class Rooms:
-    """Every room by its generation: the nonce and the member list keep strangers out."""
+    """Every room by its generation: the nonce and the member list keep strangers out.
+
+    Attributes:
+        bad: the parts that cannot be computed in any of them.
+    """
 
     def __init__(self, network: Network, time: Timeline, step_s: float) -> None:
         self._network = network
         self._time = time
         self._step_s = step_s
+        self.bad = BadParts()
         self._rooms: dict[Generation, tuple[WorldPlan, Room]] = {}
 
     def join(self, trainer: SimTrainer, plan: WorldPlan) -> None:
@@ -109,7 +128,7 @@ class Rooms:
         if known is None:
             known = self._rooms[plan.generation] = (
                 plan,
-                Room(plan, self._network, self._time, self._step_s),
+                Room(plan, self._network, self._time, self._step_s, self.bad),
             )
         if known[0] != plan:
             self._time.fail(f"two worlds under one generation {plan.generation}")

@@ -10,6 +10,7 @@ from simulation.chain import Plan, SimChain
 from simulation.network import Weather
 
 NODES = st.integers(0, 3)
+STEPS = 40
 TIMES = st.sampled_from([0.0, 0.001, 0.02, 0.1, 0.5, 1.2, 3.0])
 
 
@@ -26,7 +27,7 @@ class ChainRules(RuleBasedStateMachine):
     )
     def begin(self, seed: int, nodes: int, lost: float, trained_s: float) -> None:
         weather = Weather(lost=lost, twice=0.1 if lost else 0.0)
-        self.chain = SimChain(Plan(seed, nodes, steps=40, weather=weather))
+        self.chain = SimChain(Plan(seed, nodes, steps=STEPS, weather=weather))
         for index in range(nodes):
             self.chain.start(index)
         self.chain.run_for(trained_s)
@@ -86,6 +87,17 @@ class ChainRules(RuleBasedStateMachine):
     @rule(node=NODES)
     def a_trainer_is_thawed(self, node: int) -> None:
         self.chain.thaw_trainer(self._index(node))
+
+    @rule(ahead=st.integers(3, 6))
+    def a_sample_is_spoilt(self, ahead: int) -> None:
+        step = self.chain.newest_step() + ahead
+        if step <= STEPS and not self.chain.settled():
+            self.chain.spoil_sample(step)
+
+    @rule(node=NODES, ahead=st.integers(1, 3))
+    def a_node_cannot_compute_its_part(self, node: int, ahead: int) -> None:
+        self.chain.spoil_on(self._index(node), self.chain.newest_step() + ahead)
+        self.chain.may_fail.add(self.chain.nodes[0].jobs[0].run_id)
 
     @rule(node=NODES)
     def a_job_is_cancelled(self, node: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 from daisychain.core.events import TrainerExited, TrainerReported
-from daisychain.core.ids import Generation
+from daisychain.core.ids import Generation, NodeId
 from daisychain.core.jobs import JobCard
 from daisychain.core.orders import FormWorld, LeaveWorld, LoadRun, Order, PeerBlobs, Ping, Shutdown
 from daisychain.core.reports import (
@@ -15,6 +15,7 @@ from daisychain.core.reports import (
     Pong,
     Progress,
     Report,
+    RunFailed,
     RunFinished,
     TrainerReady,
     WorldBroken,
@@ -22,6 +23,7 @@ from daisychain.core.reports import (
 )
 from daisychain.core.shares import Capacity
 from daisychain.core.world import WorldPlan
+from simulation.parts import REMEDY, WHAT, WHERE
 from simulation.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class SimTrainer:
         steps: of the whole run.
         room: the gloo world that it is in; None when in none.
         loaded: whether it has reported to be ready.
+        failed: whether it has reported that the run failed here.
         frozen: stopped (SIGSTOP): takes no order, answers nothing, computes nothing.
     """
 
@@ -55,10 +58,16 @@ class SimTrainer:
         self._rooms = rooms
         self._time = time
         self.loaded = False
+        self.failed = False
         self._finished = False
         self._waiting: list[Callable[[], None]] = []
         self._told_at = -1.0
         time.after(time.random.uniform(0.1, 1.0), lambda: self.do(self._load))
+
+    @property
+    def node_id(self) -> NodeId:
+        """Of the node whose trainer it is."""
+        return self.node.id
 
     def order(self, order: Order) -> None:
         """The agent gives an order."""
@@ -123,6 +132,8 @@ class SimTrainer:
             return
         if not self.loaded:
             self._time.fail(f"{self.node.name} was given a world before it was ready")
+        if self.failed:
+            self._time.fail(f"{self.node.name} was given a world after the run failed there")
         self._highest, self.plan = plan.generation, plan
         self._leave()
         rank = plan.rank_of(self.node.id)
@@ -174,6 +185,13 @@ class SimTrainer:
         generation, self.plan = self.plan.generation, None
         self._leave()
         self._report(WorldBroken(generation, self.step, self.step, False, reason))
+
+    def fail(self, step: int) -> None:
+        """Its part of ``step`` cannot be computed here."""
+        self._time.tell(f"{self.node.name} fails at step {step}")
+        self.failed, self.plan = True, None
+        self._leave()
+        self._report(RunFailed(self.run_id, WHERE, WHAT, REMEDY, step))
 
     def notice(self, room: Room) -> None:
         """A peer's connection closed."""
