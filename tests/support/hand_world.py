@@ -72,7 +72,8 @@ class HandTrainer:
         self._socket = ours
         self._thread = threading.Thread(target=self._read, name=f"agent-{index}", daemon=True)
         self._thread.start()
-        self.tell(LoadRun(RUN_ID, self.node_id, job_folder.name, str(job_folder), str(run_folder)))
+        folders = (job_folder.name, str(job_folder), str(run_folder))
+        self.tell(LoadRun(RUN_ID, self.node_id, *folders, node.checkpoint_every_s))
 
     def tell(self, order: Order) -> None:
         with contextlib.suppress(OSError):  # it may have been killed: the test will see
@@ -152,8 +153,9 @@ class HandTrainer:
 class HandWorld:
     """Trainers of one job, each with a copy of the job's folder or all with the same one."""
 
-    def __init__(self, job_folder: Path, state_folder: Path) -> None:
+    def __init__(self, job_folder: Path, state_folder: Path, checkpoint_every_s: float = 30.0) -> None:
         self.job_folder = job_folder
+        self.checkpoint_every_s = checkpoint_every_s
         self.changed = threading.Condition()
         self.trainers: list[HandTrainer] = []
         self._state_folder = state_folder
@@ -165,6 +167,16 @@ class HandWorld:
         trainer = HandTrainer(index, self.job_folder, self._state_folder / f"node{index}", self)
         self.trainers.append(trainer)
         return trainer
+
+    def again(self, members: Sequence[HandTrainer]) -> list[HandTrainer]:
+        """Start trainers whose processes have ended anew, from their own run folders; return them ready."""
+        for member in members:
+            member.close()
+            self.trainers[member.index] = HandTrainer(member.index, self.job_folder, member.run_folder, self)
+        started = [self.trainers[member.index] for member in members]
+        for trainer in started:
+            trainer.wait(TrainerReady, timeout_s=READY_S)
+        return started
 
     def start(self, count: int = 1) -> list[HandTrainer]:
         """Start ``count`` more trainers and wait until each is ready."""
@@ -255,9 +267,9 @@ class HandWorld:
 
 
 @contextlib.contextmanager
-def hand_world(job_folder: Path, state_folder: Path) -> Iterator[HandWorld]:
+def hand_world(job_folder: Path, state_folder: Path, checkpoint_every_s: float = 30.0) -> Iterator[HandWorld]:
     """Yield a world whose processes are all gone afterwards."""
-    world = HandWorld(job_folder, state_folder)
+    world = HandWorld(job_folder, state_folder, checkpoint_every_s)
     try:
         yield world
     finally:

@@ -101,6 +101,39 @@ if "plateau" in FEATURES:
         return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0, threshold=0.3)
 '''
 
+WHOLE = '''
+"""Everything that a state may hold: batch norm, dropout, Adam, a schedule that follows the held-out loss."""
+
+import torch
+from torch import nn
+
+SAMPLES = 320
+
+
+def model():
+    return nn.Sequential(
+        nn.Linear(8, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Dropout(0.3), nn.Linear(24, 1)
+    )
+
+
+def dataset(split):
+    generator = torch.Generator().manual_seed(21 if split == "train" else 22)
+    inputs = torch.randn(SAMPLES, 8, generator=generator)
+    return inputs, torch.sin(inputs.sum(dim=1, keepdim=True))
+
+
+def loss(model, batch):
+    return ((model(batch[0]) - batch[1]) ** 2).mean()
+
+
+def optimizer(parameters):
+    return torch.optim.Adam(parameters, lr=1e-2)
+
+
+def schedule(optimizer):
+    return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=1)
+'''
+
 FAILING = """
 import torch
 from torch import nn
@@ -188,6 +221,12 @@ def regression_job(folder: Path, features: frozenset[str], **keys: object) -> Pa
     if "clipping" in features:
         keys = {"clip_grad_norm": 0.05, **keys}
     return write_job(folder, code, global_batch_size=32, dtype="float64", seed=3, **keys)
+
+
+def whole_job(folder: Path, epochs: int, **keys: object) -> Path:
+    """Write the job whose state holds everything that one can: 5 steps an epoch, an evaluation every 7."""
+    given = {"evaluate_every_steps": 7, "keep_best": True, "reproducible": True, **keys}
+    return write_job(folder, WHOLE, global_batch_size=64, epochs=epochs, granule=8, seed=4, **given)
 
 
 def failing_job(folder: Path, failure: str) -> Path:

@@ -71,6 +71,7 @@ class TrainerStatus:
         broken: the newest generation that it found broken; None when none was.
         reason: why it failed, broke or stalled, for people.
         failed_at: of a FAILED one, the tick whose part failed here; see `RunFailed`.
+        trouble: what the node cannot write while it trains, with the remedy; empty when it can.
     """
 
     state: TrainerState = TrainerState.NONE
@@ -84,6 +85,7 @@ class TrainerStatus:
     broken: Generation | None = None
     reason: str = ""
     failed_at: int | None = None
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from daisychain.core.ids import Generation, NodeId, RunId
 from daisychain.core.world import WorldPlan
 
+CHECKPOINT_FOLDER = "checkpoints"
+"""In a run's folder: written by the trainer, removed by it or its agent once the run has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
@@ -15,7 +18,8 @@ class LoadRun:
     Attributes:
         node_id: whose trainer this is (finds its rank in a plan).
         job_folder: the job's folder (``jobs/<name>``), read, and written only for ``result/``.
-        run_folder: this node's own folder for the run (log, metrics, later checkpoints).
+        run_folder: this node's own folder for the run (log, metrics, checkpoints).
+        checkpoint_every_s: seconds between two checkpoints of a small state.
     """
 
     run_id: RunId
@@ -23,6 +27,7 @@ class LoadRun:
     job_name: str
     job_folder: str
     run_folder: str
+    checkpoint_every_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ class Phase(StrEnum):
     FORMING = "forming"
     RECONCILING = "reconciling"  # comparing states
     TRANSFERRING = "transferring"  # passing a member's state to those behind
+    SAVING = "saving"  # copying the state for a checkpoint
     COMPUTING = "computing"
     EXCHANGING = "exchanging"  # in a collective: waits for the others
     COMMITTING = "committing"  # the gradient is whole here: its rider, then the optimizer's step
@@ -166,4 +167,22 @@ class RunFailed:
     tick: int | None = None
 
 
-Report = TrainerReady | LocalBlob | WorldFormed | Progress | WorldBroken | Pong | RunFinished | RunFailed
+@dataclass(frozen=True, slots=True)
+class DiskTrouble:
+    """What this node cannot write while it trains, with the remedy; empty once it can again."""
+
+    run_id: RunId
+    text: str
+
+
+Report = (
+    TrainerReady
+    | LocalBlob
+    | WorldFormed
+    | Progress
+    | WorldBroken
+    | Pong
+    | RunFinished
+    | RunFailed
+    | DiskTrouble
+)

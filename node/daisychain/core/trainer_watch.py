@@ -11,6 +11,7 @@ from daisychain.core.jobs import JobCard, told_reason
 from daisychain.core.node import TrainerState, TrainerStatus
 from daisychain.core.orders import FormWorld, LeaveWorld, PeerBlobs, Ping
 from daisychain.core.reports import (
+    DiskTrouble,
     LocalBlob,
     Phase,
     Pong,
@@ -70,9 +71,10 @@ class TrainerWatch:
 
     @property
     def fresh(self) -> bool:
-        """Whether the trainer has not trained yet: nothing is lost with it."""
+        """Whether the trainer has not trained in its life: all that it holds came from its disk."""
         status = self.status
-        return status.state in (TrainerState.LOADING, TrainerState.READY) and status.tick == 0
+        unused = status.broken is None or status.tick == 0
+        return status.state in (TrainerState.LOADING, TrainerState.READY) and unused
 
     def gave_up(self, run_id: RunId) -> str:
         """Return why this node no longer starts trainers for a run; empty while it does.
@@ -205,6 +207,11 @@ class TrainerWatch:
                 if report.unwritten:
                     self.status = replace(self.status, reason=report.unwritten)
                     return [Note(Level.ERROR, f"no result of {run_id} here: {report.unwritten}", "result")]
+            case DiskTrouble():
+                self.status = replace(self.status, trouble=told_reason(report.text))
+                if report.text:
+                    return [Note(Level.WARNING, f"{run_id} goes on, but {report.text}", "disk trouble")]
+                return [Note(Level.INFO, f"{run_id}: everything can be written again", "disk well")]
             case RunFailed():
                 return self._fail(run_id, report)
             case _:

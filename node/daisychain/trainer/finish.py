@@ -91,7 +91,7 @@ def _summary(run: Run, result: Best) -> Summary:
         rounds_alike=False if run.state.rounded_apart else run.rounds_alike,
         repairs=run.repairs,
         audit=found,
-        notes=run.job.notes,
+        notes=run.notes,
         torch=str(torch.__version__),
         daisychain=daisychain.__version__,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from daisychain.core.job_spec import PythonModel
-from daisychain.core.orders import LoadRun
+from daisychain.core.orders import CHECKPOINT_FOLDER, LoadRun
 from daisychain.core.reports import TrainerReady
 from daisychain.core.shares import Capacity
 from daisychain.core.world import WorldPlan
@@ -22,6 +23,10 @@ from daisychain.trainer.jobs.load import load_job
 from daisychain.trainer.jobs.loaded import LoadedJob
 from daisychain.trainer.jobs.user_code import MEMORY_REMEDY, wants_memory
 from daisychain.trainer.record.journal import Journal
+from daisychain.trainer.record.trouble import Trouble
+from daisychain.trainer.state.checkpoint_file import Head
+from daisychain.trainer.state.checkpoint_writer import CheckpointSettings, CheckpointWriter
+from daisychain.trainer.state.checkpoints import Checkpoints
 from daisychain.trainer.state.training_state import TrainingState
 from daisychain.wire.job_yaml import parse_job
 
@@ -37,6 +42,8 @@ class Run:
 
     Attributes:
         order: what was asked for.
+        checkpoints, writer: of this run on this node's disk.
+        notes: what loading noticed, for the log and the summary.
         rounding: digest that tells how this machine rounds.
         rounds_alike: whether all members of every world so far rounded alike; None while alone.
         repairs: how often a member's state was found to have drifted, and was repaired.
@@ -47,6 +54,9 @@ class Run:
     engine: Engine
     state: TrainingState
     journal: Journal
+    checkpoints: Checkpoints
+    writer: CheckpointWriter
+    notes: tuple[str, ...]
     capacity: Capacity
     rounding: str
     rounds_alike: bool | None = None
@@ -63,6 +73,22 @@ class Run:
         for rank in drifted:
             log.warning("%s had drifted and was repaired", plan.members[rank].name)
 
+    def head(self) -> Head:
+        """Return what a checkpoint of this moment tells of itself."""
+        return Head(
+            run_id=str(self.order.run_id),
+            layout=self.state.layout(),
+            tick=self.state.tick,
+            step=self.state.step,
+            rounds_alike=self.rounds_alike,
+            repairs=self.repairs,
+        )
+
+    def close(self, keep: bool) -> None:
+        """Close the record; ``keep``: with a last checkpoint, so that nothing is done again."""
+        self.writer.end(self.head() if keep else None)
+        self.journal.close()
+
     def ready(self) -> TrainerReady:
         """Return the report that a world may be formed with this node."""
         return TrainerReady(
@@ -76,14 +102,15 @@ class Run:
         )
 
 
-def load_run(order: LoadRun) -> Run:
-    """Load and measure; all that training imports is imported when it returns.
+def load_run(order: LoadRun, tell_trouble: Callable[[str], None]) -> Run:
+    """Load and measure, and take what an earlier life left; all that training imports is then imported.
 
+    ``tell_trouble`` is given what this node cannot write, whenever that changes; see `Trouble`.
     Raises `JobError` for what is wrong with the job, `JobMemoryError` when it wants more memory than this
     machine has, `StorageError` for the run's folder.
     """
     try:
-        return _load(order)
+        return _load(order, Trouble(tell_trouble))
     except Exception as error:
         if not wants_memory(error):
             raise
@@ -91,7 +118,7 @@ def load_run(order: LoadRun) -> Run:
         raise JobMemoryError(order.job_name, told, MEMORY_REMEDY) from error
 
 
-def _load(order: LoadRun) -> Run:
+def _load(order: LoadRun, trouble: Trouble) -> Run:
     folder, run_folder = Path(order.job_folder), Path(order.run_folder)
     try:
         text = (folder / JOB_FILE).read_text(encoding="utf-8")
@@ -104,6 +131,13 @@ def _load(order: LoadRun) -> Run:
     capacity = measure(engine)
     state = TrainingState(order.run_id, engine)
     state.pack()  # what could not be passed to a joiner is refused now, not when one comes
-    journal = Journal(run_folder / METRICS_FILE)
-    journal.truncate_after(state.tick)
-    return Run(order, job, engine, state, journal, capacity, rounding)
+    journal = Journal(run_folder / METRICS_FILE, trouble=trouble)
+    checkpoints = Checkpoints(run_folder / CHECKPOINT_FOLDER)
+    restored = checkpoints.restore(state, journal)
+    settings = CheckpointSettings(least_s=order.checkpoint_every_s)
+    writer = CheckpointWriter(checkpoints, state, journal, trouble, settings)
+    notes = (*job.notes, *restored.notes)
+    run = Run(order, job, engine, state, journal, checkpoints, writer, notes, capacity, rounding)
+    if restored.head is not None:
+        run.rounds_alike, run.repairs = restored.head.rounds_alike, restored.head.repairs
+    return run

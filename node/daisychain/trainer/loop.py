@@ -6,6 +6,7 @@ import logging
 import time
 
 from daisychain.core.reports import (
+    DiskTrouble,
     LocalBlob,
     Phase,
     Report,
@@ -63,20 +64,24 @@ class Trainer:
         if order is None:
             return
         try:
-            run = load_run(order)
+            run = load_run(order, lambda text: self._tell(DiskTrouble(order.run_id, text)))
             self._tell(run.ready())
             for note in run.job.notes:
                 log.info(note)
+            if run.state.tick:
+                log.info("goes on from a checkpoint of step %d", run.state.step)
             log.info(
                 "ready: %d parameters; a step takes %.2g ms and %.2g ms a unit",
                 run.engine.parameters,
                 1000 * run.capacity.fixed_s,
                 1000 * run.capacity.per_unit_s,
             )
+            in_order = False
             try:
                 self._serve_worlds(run)
+                in_order = True
             finally:
-                run.journal.close()
+                run.close(keep=in_order and not self._finished)
         except JobError as error:
             message = error.message.removeprefix(f"{error.where}: ")
             # More memory elsewhere may do: that this machine's did not suffice says nothing of the tick.
@@ -202,6 +207,8 @@ class Trainer:
             try:
                 published = "published" if finish(run) else "already there"
                 log.info("finished at step %d; the result was %s", run.state.step, published)
+                run.writer.end(None)
+                run.checkpoints.clear()
             except StorageError as error:  # a fault of this node's disk, not of the run
                 unwritten = str(error)
                 log.error("finished at step %d, but %s", run.state.step, unwritten)

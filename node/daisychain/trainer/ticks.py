@@ -80,11 +80,19 @@ class Ticks:
         while (action := self._run.state.next()) is not Action.FINISH:
             if action is Action.EVALUATE:
                 self._evaluate()
+                self._save()
                 continue
             self._step()
+            self._save()
             if self._run.state.step % AUDIT_EVERY_STEPS == 0:
                 settled = settling.settle(self._world, self._plan, None)
                 self._run.note_repairs(settled.drifted, self._plan)
+
+    def _save(self) -> None:
+        """Begin a checkpoint when one is due."""
+        if self._run.writer.due():
+            self._phases.enter(Phase.SAVING)
+            self._run.writer.begin(self._run.head())
 
     def _step(self) -> None:
         run, world = self._run, self._world

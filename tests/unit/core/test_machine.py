@@ -49,6 +49,7 @@ from daisychain.core.reports import (
     RunFailed,
     RunFinished,
     TrainerReady,
+    WorldBroken,
     WorldFormed,
 )
 from daisychain.core.standby import standing_by
@@ -593,11 +594,24 @@ def test_a_trainer_that_was_loaded_ahead_for_a_chain_of_another_version_ends_and
 def test_a_coordinator_of_another_version_costs_no_state_that_was_trained() -> None:
     bench = Bench()
     bench.do(JobsScanned((CARD,)))
-    bench.report(TrainerReady(RUN, CAPACITY, "same", 5, 5, 100, 10))
+    bench.wait(SETTINGS.settle_s)
+    (order,) = [e.order for e in bench.ready() if isinstance(e, Tell) and isinstance(e.order, FormWorld)]
+    bench.report(WorldFormed(order.plan.generation, 0, 0, False, 0.1))
+    bench.report(WorldBroken(order.plan.generation, 5, 5, False, "closed by peer"))
     alien_leader(bench)
     view = bench.machine.view(bench.now)
     assert "9.9.0" in view.standby
     assert view.trainer.state is TrainerState.READY
+
+
+def test_what_came_from_the_disk_stays_there_when_a_coordinator_of_another_version_is_met() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.report(TrainerReady(RUN, CAPACITY, "same", 5, 5, 100, 10))
+    alien_leader(bench)
+    view = bench.machine.view(bench.now)
+    assert "9.9.0" in view.standby
+    assert view.trainer.state is TrainerState.NONE
 
 
 def test_our_own_id_at_another_address_is_dialled_for_it_may_be_a_cloned_disk() -> None:

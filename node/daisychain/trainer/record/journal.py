@@ -6,21 +6,32 @@ record goes. The lines travel with the state to a joiner, so every member ends w
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from array import array
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from daisychain.errors import ProtocolError, StorageError
+from daisychain.trainer.record.trouble import Trouble
+
+log = logging.getLogger(__name__)
 
 FLUSH_EVERY_S = 0.5
 """Longest that a line waits in memory while steps go on."""
 
 FLUSH_BYTES = 64 * 1024
-"""Most that waits in memory: bounds the work of one flush."""
+"""Most that waits in memory while the disk takes it, and most that is written in one piece."""
+
+PENDING_MAX_BYTES = 64 << 20
+"""Most that waits in memory while the disk takes nothing: some 160,000 steps. Past it this node's record
+would have a gap, so its trainer ends and says why; the other members go on."""
+
+WHAT = "metrics lines"
 
 LINE_MAX_BYTES = 64 * 1024
 """Longest line accepted from a peer: a step of a world of sixteen needs some 400 bytes."""
@@ -100,17 +111,22 @@ class Journal:
     """This node's record of a run, over one file.
 
     Lines are buffered and written at most every `FLUSH_EVERY_S` while steps come; call `flush` before
-    a longer pause. One thread uses it. Opening an existing file keeps its whole lines and cuts off
-    what a crash left after them. Raises `StorageError` when the file cannot be used.
+    a longer pause. While the disk takes nothing they wait in memory, up to `PENDING_MAX_BYTES`. One
+    thread uses it, but for `sync`. Opening an existing file keeps its whole lines and cuts off what a
+    crash left after them. Raises `StorageError` when the file cannot be used.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, path: Path, clock: Callable[[], float] = time.monotonic, trouble: Trouble | None = None
+    ) -> None:
         self._clock = clock
         self._path = path
-        self._pending: list[bytes] = []
-        self._pending_bytes = 0
-        self._flushed_at = clock()
+        self._trouble = trouble or Trouble()
+        self._pending: deque[bytes] = deque()
+        self._tried_at = clock()
+        self._refused = False  # the disk took nothing at the last try
         self._ends = array("Q")  # where each line ends in the file, those pending included
+        self._written = 0  # bytes of whole lines in the file
         self._last_step = 0
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -127,6 +143,7 @@ class Journal:
         except OSError as error:
             os.close(self._fd)
             raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+        self._written = self._size
         os.ftruncate(self._fd, self._size)
 
     @property
@@ -144,56 +161,73 @@ class Journal:
         return self._ends[-1] if self._ends else 0
 
     def append(self, line: Line) -> None:
-        """Record a commit. Costs microseconds, but for a write every `FLUSH_EVERY_S`."""
+        """Record a commit. Costs microseconds, but for a write every `FLUSH_EVERY_S`.
+
+        Raises `StorageError` when the disk takes nothing and no more can wait.
+        """
         data = _encode(line) + b"\n"
         self._pending.append(data)
-        self._pending_bytes += len(data)
         self._note(line, len(data))
-        if self._pending_bytes >= FLUSH_BYTES or self._clock() - self._flushed_at >= FLUSH_EVERY_S:
-            self.flush()
+        full = self._size - self._written >= FLUSH_BYTES and not self._refused
+        if full or self._clock() - self._tried_at >= FLUSH_EVERY_S:
+            self._flush_or_wait()
 
     def flush(self) -> None:
         """Write what is pending; raises `StorageError` when it cannot be written."""
-        data = b"".join(self._pending)
-        at = self._size - len(data)
-        view = memoryview(data)
+        self._tried_at = self._clock()
+        self._refused = True
+        while self._pending:
+            lines: list[bytes] = []
+            size = 0
+            for line in self._pending:
+                lines.append(line)
+                size += len(line)
+                if size >= FLUSH_BYTES:
+                    break
+            self._write(b"".join(lines))
+            for _ in lines:
+                self._pending.popleft()
+            self._written += size
+        self._refused = False
+        self._trouble.over(WHAT)
+
+    def sync(self) -> None:
+        """Make durable what is in the file; from any thread. Raises `StorageError`."""
         try:
-            while view:
-                written = os.pwrite(self._fd, view, at)
-                view, at = view[written:], at + written
+            os.fsync(self._fd)
         except OSError as error:
             raise StorageError(
-                f"{self._path} cannot be written: {error.strerror}", "Make room on its disk."
+                f"{self._path} cannot be made durable: {error.strerror}", "Check its disk."
             ) from None
-        self._pending.clear()
-        self._pending_bytes = 0
-        self._flushed_at = self._clock()
 
     def truncate_after(self, tick: int) -> None:
         """Forget every line after the first ``tick``: commits that this node takes from another now."""
         if tick >= self.tick:
             return
-        self.flush()
         del self._ends[max(0, tick) :]
-        os.ftruncate(self._fd, self._size)
+        pending = self._written + sum(map(len, self._pending))
+        while self._pending and pending > self._size:
+            pending -= len(self._pending.pop())
+        self._written = min(self._written, self._size)
+        os.ftruncate(self._fd, self._written)
         self._last_step = 0
         if self._ends:
             start = self._ends[-2] if len(self._ends) > 1 else 0
-            self._last_step = parse_line(os.pread(self._fd, self._size - start, start).rstrip(b"\n")).step
+            self._last_step = parse_line(self._read(start).rstrip(b"\n")).step
 
     def lines_after(self, tick: int) -> bytes:
-        """Return the lines after the first ``tick``, as they stand in the file."""
-        self.flush()
+        """Return the lines after the first ``tick``, as they stand in the file once it is written."""
+        self._flush_or_wait()
         if tick >= self.tick:
             return b""
-        start = self._ends[tick - 1] if tick > 0 else 0
-        return os.pread(self._fd, self._size - start, start)
+        return self._read(self._ends[tick - 1] if tick > 0 else 0)
 
     def extend(self, data: bytes) -> None:
         """Append another node's lines that follow on this node's last one.
 
         Raises `ProtocolError`, and changes nothing, unless ``data`` is whole lines in which each step
-        is the one after the last, and each evaluation stands right behind its step.
+        is the one after the last, and each evaluation stands right behind its step. Raises
+        `StorageError` when the disk takes nothing and so much cannot wait.
         """
         if not data:
             return
@@ -209,25 +243,65 @@ class Journal:
             lines.append((line, raw + b"\n"))
         for line, raw in lines:
             self._pending.append(raw)
-            self._pending_bytes += len(raw)
             self._note(line, len(raw))
-        self.flush()
+        self._flush_or_wait()
 
     def lines(self) -> Iterator[Line]:
-        """Yield the lines in order, read back from the file."""
-        self.flush()
+        """Yield the lines in order, read back from the file, and those that wait after them."""
+        self._flush_or_wait()
         start = 0
         for end in self._ends:
+            if end > self._written:
+                break
             yield parse_line(os.pread(self._fd, end - start, start).rstrip(b"\n"))
             start = end
+        for raw in tuple(self._pending):
+            yield parse_line(raw.rstrip(b"\n"))
 
     def close(self) -> None:
-        """Write what is pending and close the file; may be called again."""
+        """Write what is pending, if the disk takes it, and close the file; may be called again."""
         if self._fd < 0:
             return
-        self.flush()
+        try:
+            self.flush()
+        except StorageError as error:
+            log.warning("%d lines of the record are not written: %s", len(self._pending), error)
         os.close(self._fd)
         self._fd = -1
+
+    def _flush_or_wait(self) -> None:
+        """Write what is pending; while the disk takes nothing it waits, as long as its size allows."""
+        try:
+            self.flush()
+        except StorageError as error:
+            waiting = self._size - self._written
+            if waiting > PENDING_MAX_BYTES:
+                raise StorageError(
+                    f"{error.message}; {waiting} bytes of the record wait in memory, and more cannot",
+                    error.remedy,
+                ) from None
+            self._trouble.met(WHAT, error)
+
+    def _write(self, data: bytes) -> None:
+        """Write ``data`` behind the whole lines in the file.
+
+        Raises `StorageError`; a part of it may be there then, and counts for nothing.
+        """
+        view, at = memoryview(data), self._written
+        try:
+            while view:
+                written = os.pwrite(self._fd, view, at)
+                view, at = view[written:], at + written
+        except OSError as error:
+            raise StorageError(
+                f"{self._path} cannot be written: {error.strerror}", "Make room on its disk."
+            ) from None
+
+    def _read(self, start: int) -> bytes:
+        """Return everything from byte ``start`` on, in the file or waiting for it."""
+        written = os.pread(self._fd, self._written - start, start) if start < self._written else b""
+        waiting = b"".join(self._pending)
+        return written + waiting[max(0, start - self._written) :]
 
     def _note(self, line: Line, length: int) -> None:
         self._ends.append(self._size + length)

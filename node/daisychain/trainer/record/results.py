@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import secrets
 import shutil
 import time
@@ -13,6 +12,7 @@ import msgspec
 
 from daisychain.errors import StorageError
 from daisychain.trainer.record.audit import Audit
+from daisychain.trainer.record.durable import sync
 from daisychain.trainer.record.journal import Evaluation
 
 MODEL_FILE = "model.safetensors"
@@ -87,7 +87,7 @@ def write_summary(folder: Path, summary: Summary) -> None:
     temporary = folder / f".{SUMMARY_FILE}-{secrets.token_hex(4)}"
     try:
         temporary.write_bytes(data)
-        _sync(temporary)
+        sync(temporary)
         temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
@@ -123,8 +123,8 @@ def publish(run_folder: Path, result_folder: Path, run_id: str) -> bool:
             source = run_folder / name
             if name in _NEEDED or source.exists():
                 shutil.copyfile(source, new / name)
-                _sync(new / name)
-        _sync(new)
+                sync(new / name)
+        sync(new)
         return _swap(new, result_folder, run_id)
     except OSError as error:
         raise StorageError(
@@ -158,7 +158,7 @@ def _swap(new: Path, result_folder: Path, run_id: str) -> bool:
                     _put_back(old, result_folder)
                 raise
         else:
-            _sync(result_folder.parent)
+            sync(result_folder.parent)
             return True
         finally:
             if old is not None:
@@ -204,12 +204,3 @@ def _remove_abandoned(folder: Path) -> None:
                 continue  # its owner removed it this moment
             if abandoned:
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    """Make a file's or folder's content durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
