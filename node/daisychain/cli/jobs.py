@@ -13,10 +13,10 @@ def jobs(state_folder: StateFolder = None, json: Json = False) -> None:
         from daisychain.config import load_config
 
         config = load_config({"state_folder": state_folder})
-        cards = AgentClient(config.state_folder).jobs()
+        client = AgentClient(config.state_folder)
         if json:
-            print_json(cards)
+            print_json(client.jobs())
             return
         from daisychain.cli.render import show_jobs
 
-        show_jobs(out(), cards, config.jobs_folder)
+        show_jobs(out(), client.status().view, config.jobs_folder)

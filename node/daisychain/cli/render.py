@@ -62,12 +62,15 @@ def show_status(console: Console, status: AgentStatus) -> None:
         console.print(jobs_table(view.jobs))
 
 
-def show_jobs(console: Console, cards: Sequence[JobCard], folder: Path) -> None:
-    """Print the queue."""
-    if cards:
-        console.print(jobs_table(cards))
-    else:
+def show_jobs(console: Console, view: ChainView, folder: Path) -> None:
+    """Print the queue, and who does not train along with what runs."""
+    if not view.jobs:
         console.print(f"no jobs. Drop a folder with a job.yaml into {folder}", markup=False)
+        return
+    console.print(jobs_table(view.jobs))
+    if any(card.state is JobState.RUNNING for card in view.jobs):
+        for line in _standing_by(view):
+            console.print(f"[yellow]{escape(line)}[/yellow]")
 
 
 def jobs_table(cards: Sequence[JobCard]) -> Table:
@@ -128,7 +131,7 @@ def _standing_by(view: ChainView) -> list[str]:
     lines = []
     for name, reason, trainer in everybody:
         if reason:
-            lines.append(f"{name} stands by: {reason}")
+            lines.append(f"{name} stands by: {reason.removeprefix(f'{name}: ')}")
         elif trainer.state is TrainerState.FAILED:
             lines.append(f"{name} failed at run {trainer.run_id}: {trainer.reason}")
     return lines

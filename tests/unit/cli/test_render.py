@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
+from pathlib import Path
 
 from rich.console import Console
 
-from daisychain.cli.render import jobs_table, show_status
+from daisychain.cli.render import jobs_table, show_jobs, show_status
 from daisychain.core.ids import Address, ClusterId, Generation, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
@@ -86,6 +87,21 @@ def test_a_node_that_failed_at_a_run_is_named_with_the_reason_and_the_remedy() -
     view = replace(told.view, trainer=failed, standby="")
     text = printed(replace(told, view=view))
     assert "ada failed at run r-1: net.py:3: no such layer. Correct the line" in text
+
+
+def test_jobs_name_who_does_not_train_along_with_the_reason() -> None:
+    told = status()
+    why = "bob [bold]x[/bold]: net.py:3: loss() raised KeyError: 7. Correct it"
+    view = replace(told.view, peers=(replace(told.view.peers[0], standby=why),))
+    stream = io.StringIO()
+    show_jobs(Console(file=stream, width=200), view, Path("jobs"))
+    assert (
+        "bob [bold]x[/bold] stands by: net.py:3: loss() raised KeyError: 7. Correct it" in stream.getvalue()
+    )
+    ended = replace(view, jobs=tuple(replace(card, state=JobState.FINISHED) for card in view.jobs))
+    stream = io.StringIO()
+    show_jobs(Console(file=stream, width=200), ended, Path("jobs"))
+    assert "stands by" not in stream.getvalue()
 
 
 def test_jobs_show_why_a_run_failed() -> None:
