@@ -113,7 +113,7 @@ class Trainer:
         plan, self._part = arrived.order.plan, None
         try:
             self._leave()
-            world = self._form(run, arrived)
+            world = self._form(run, settling, arrived)
             self._settle(run, settling, world, arrived)
             ticks = Ticks(run, world, plan, self._phases, self._tell)
             try:
@@ -143,7 +143,7 @@ class Trainer:
                 )
             )
 
-    def _form(self, run: Run, arrived: Arrived) -> FormedWorld:
+    def _form(self, run: Run, settling: Settling, arrived: Arrived) -> FormedWorld:
         plan = arrived.order.plan
         rank = plan.rank_of(run.order.node_id)
         if rank is None or plan.run_id != run.order.run_id:
@@ -160,6 +160,7 @@ class Trainer:
         )
         self._desk.under_way(generation, formation)  # known before the first answer to its blob can come
         formation.start()
+        settling.look()  # while addresses travel and connections are made
         self._world = world = formation.result()
         self._desk.under_way(generation, world)
         return world

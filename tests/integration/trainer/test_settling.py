@@ -61,6 +61,9 @@ class Node:
             self.prepare().commit()
         self.prepared = None
 
+    def settling(self) -> Settling:
+        return Settling(self.state, self.journal, self.rounding)
+
     def bits(self) -> bytes:
         return self.state.pack().payload.numpy().tobytes()
 
@@ -84,14 +87,23 @@ def nodes(tmp_path: Path) -> Iterator[list[Node]]:
             del sys.modules[name]
 
 
-def settle(nodes: Sequence[Node], counter: int = 1) -> list[Settled]:
-    """Form a world of ``nodes`` and have them come to one state; raises what broke the world first."""
+def settle(
+    nodes: Sequence[Node], counter: int = 1, settlings: Sequence[Settling] | None = None
+) -> list[Settled]:
+    """Form a world of ``nodes`` and have them come to one state; raises what broke the world first.
+
+    Without ``settlings`` each node looks at its state ahead, as a trainer does while its world forms.
+    """
     broke: list[WorldError] = []
     world_plan = plan(range(len(nodes)), counter)
 
     def act(world: FormedWorld) -> Settled:
         node = nodes[world.rank]
-        settling = Settling(node.state, node.journal, node.rounding)
+        if settlings is None:
+            settling = node.settling()
+            settling.look()
+        else:
+            settling = settlings[world.rank]
         try:
             return settling.settle(world, world_plan, node.prepared, 5.0)
         except WorldError as error:  # a trainer leaves the world, and so ends it for the others
@@ -161,6 +173,19 @@ def test_drift_is_found_told_and_repaired(nodes: list[Node]) -> None:
     settled = settle(nodes)
     assert [one.drifted for one in settled] == [(0,)] * 3
     assert [one.received for one in settled] == [True, False, False]
+    assert_alike(nodes, 3)
+
+
+def test_what_was_looked_at_ahead_is_told_once(nodes: list[Node]) -> None:
+    """Drift that comes after a settling is seen by the next one, of the same trainer."""
+    settlings = [node.settling() for node in nodes]
+    for node, settling in zip(nodes, settlings, strict=True):
+        node.train(3)
+        settling.look()
+    assert settle(nodes, 1, settlings) == [Settled()] * 3
+    with torch.no_grad():
+        next(nodes[0].state.engine.job.model.parameters()).mul_(1 + 1e-9)
+    assert [one.drifted for one in settle(nodes, 2, settlings)] == [(0,)] * 3
     assert_alike(nodes, 3)
 
 

@@ -67,6 +67,14 @@ class Settled:
     rounds_alike: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What a member tells of its state's content."""
+
+    sketch: tuple[float, ...]
+    digest: bytes
+
+
 class Settling:
     """One node's side of it: its state, its journal, and what it has prepared."""
 
@@ -77,7 +85,18 @@ class Settling:
         self._state = state
         self._journal = journal
         self._passing = passing
+        self._looked: _Look | None = None  # as long as the state stays as it was
         self._head = (hash62(str(state.run_id)), state.layout(), hash62(rounding))
+
+    def look(self) -> None:
+        """Look at this member's own state, for `settle` to tell of it.
+
+        It takes a while, and a world that forms leaves time for it. The state must not change in between.
+        """
+        self._looked = self._look()
+
+    def _look(self) -> _Look:
+        return _Look(self._state.sketch(), self._state.digest())
 
     def settle(
         self,
@@ -91,6 +110,14 @@ class Settling:
         ``timeout_s`` bounds the first word from every member. Raises `WorldError`,
         `reconcile.NobodySoundError`, and `JobError` when what was prepared cannot be applied.
         """
+        try:
+            return self._settle(world, plan, prepared, timeout_s)
+        finally:
+            self._looked = None  # training goes on
+
+    def _settle(
+        self, world: FormedWorld, plan: WorldPlan, prepared: Prepared | None, timeout_s: float | None
+    ) -> Settled:
         state, done = self._state, Settled()
         for _ in range(ROUNDS_MAX):
             records = self._gather(world, plan, prepared, timeout_s)
@@ -103,11 +130,13 @@ class Settling:
                 return done
             if decision.apply:
                 if world.rank in decision.apply and prepared is not None:
+                    self._looked = None
                     prepared.commit()
                     done = replace(done, applied=True)
                 prepared = None  # of no use to anybody else
                 continue
             if self._pass_state(world, decision, records):
+                self._looked = None
                 done = replace(done, received=True)
             prepared = None
         raise WorldError(f"the members still hold different states after {ROUNDS_MAX} rounds")
@@ -117,7 +146,8 @@ class Settling:
     ) -> list[Record]:
         """Tell this member's record and return all of them, in rank order."""
         state = self._state
-        sketch, digest = state.sketch(), state.digest()
+        looked = self._looked = self._looked or self._look()
+        sketch, digest = looked.sketch, looked.digest
         counters = state.counters
         head = torch.zeros(_HEAD + _DIGEST, dtype=torch.int64)
         head[:_HEAD] = torch.tensor(
