@@ -1,32 +1,37 @@
-"""A whole simulated chain: nodes, network, faults, and the promises checked after every event."""
+"""A whole simulated chain: nodes, network, and all that can be done to them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from daisychain.core.events import CancelAsked, JobsScanned, LeaveAsked, SubmitAsked
-from daisychain.core.ids import NodeId, RunId, Term
-from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.ids import RunId
+from daisychain.core.jobs import JobCard
 from daisychain.core.settings import CoreSettings
+from simulation.ends import Ends
+from simulation.healing import Healing
+from simulation.liveness import Liveness
 from simulation.network import Network, Weather
 from simulation.node import MachineMaker, SimNode, make_machine
-from simulation.parts import WHY
+from simulation.promises import Promises
 from simulation.rooms import Rooms
 from simulation.timeline import Timeline
 
-HEALING_BOUND_S = 40.0
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """What is simulated."""
+    """What is simulated.
+
+    ``wrong_clocks``: the nodes disagree by years on the day, and so on when a job was submitted.
+    """
 
     seed: int
     nodes: int
     steps: int = 30
     step_s: float = 0.08
-    weather: Weather = field(default_factory=Weather)
-    settings: CoreSettings = field(default_factory=CoreSettings)
+    weather: Weather = Weather()  # noqa: RUF009 - frozen
+    settings: CoreSettings = CoreSettings()  # noqa: RUF009 - frozen
+    wrong_clocks: bool = False
 
 
 class SimChain:
@@ -35,18 +40,19 @@ class SimChain:
     def __init__(self, plan: Plan, make: MachineMaker = make_machine) -> None:
         self.time = Timeline(plan.seed)
         self.network = Network(self.time, plan.weather)
-        self._rooms = Rooms(self.network, self.time, plan.step_s)
+        self.step_s = plan.step_s
+        self._rooms = Rooms(self.network, self.time, Promises(self.time), plan.step_s)
         self._settings = plan.settings
+        self._wrong_clocks = plan.wrong_clocks
         self.nodes = [
             SimNode(index, self.network, self._rooms, self.time, make) for index in range(plan.nodes)
         ]
-        self._leaders: dict[Term, tuple[NodeId, int]] = {}
         self._steps: dict[RunId, int] = {}
+        self._healed = False
         self.cancelled: set[RunId] = set()
         self.may_fail: set[RunId] = set()  # a node that fails at it may be alone just then
         self.bad = self._rooms.bad
-        self._ticks: dict[int, tuple[object, int]] = {}
-        self.time.after_each = self.check
+        Liveness(self.nodes, self.network, self.time)
         self.add_job("digits", plan.steps, 1.0)
 
     # -- what is done to it ------------------------------------------------------------------------
@@ -55,8 +61,9 @@ class SimChain:
         """Put a job into the folder of every node (seen by those that start later)."""
         card = JobCard(RunId(f"{name}-1"), name, f"digest of {name}", submitted_at)
         self._steps[card.run_id] = steps
-        for node in self.nodes:
-            node.jobs = (*node.jobs, card)
+        for index, node in enumerate(self.nodes):
+            off_s = -1e6 * (index * 7 % 5) if self._wrong_clocks else 0.0
+            node.jobs = (*node.jobs, replace(card, submitted_at=submitted_at + off_s))
             node.steps = self._steps
         return card
 
@@ -69,6 +76,25 @@ class SimChain:
     def kill(self, index: int) -> None:
         """SIGKILL a node."""
         self.nodes[index].kill()
+
+    def kill_all(self) -> None:
+        """The power fails everywhere."""
+        for node in self.nodes:
+            node.kill()
+
+    def kill_amid(self, index: int, effects: int) -> None:
+        """Kill a node in the middle of what it does next, after so many effects of it."""
+        if self.nodes[index].up:
+            self.time.tell(f"n{index} will be killed after {effects} more effects")
+            self.nodes[index].fuse = effects
+
+    def sleep(self, index: int) -> None:
+        """A machine sleeps, and so does its clock."""
+        self.nodes[index].freeze(clock_too=True)
+
+    def leap(self, index: int, seconds: float) -> None:
+        """The clock of a node leaps ahead."""
+        self.nodes[index].leap(seconds)
 
     def freeze(self, index: int) -> None:
         """SIGSTOP a node."""
@@ -91,6 +117,16 @@ class SimChain:
         self.time.tell(f"cut n{one} -> n{other}")
         self.network.cut(self.nodes[one].id, self.nodes[other].id)
 
+    def cut_pair(self, one: int, other: int) -> None:
+        """Let nothing pass between two nodes; both reach everybody else."""
+        self.cut(one, other)
+        self.cut(other, one)
+
+    def mend_pair(self, one: int, other: int) -> None:
+        """Let everything pass between two nodes."""
+        self.time.tell(f"n{one} - n{other} is mended")
+        self.network.mend((self.nodes[one].id, self.nodes[other].id))
+
     def partition(self, side: set[int]) -> None:
         """Let nothing pass between the nodes of ``side`` and the others."""
         self.time.tell(f"partition {sorted(side)}")
@@ -107,6 +143,7 @@ class SimChain:
     def reset(self, one: int, other: int) -> None:
         """Reset the links between two nodes."""
         self.time.tell(f"reset n{one} - n{other}")
+        self._hurt(one, other)
         self.network.reset(self.nodes[one].id, self.nodes[other].id)
 
     def freeze_trainer(self, index: int) -> None:
@@ -114,6 +151,7 @@ class SimChain:
         trainer = self.nodes[index].trainer
         if trainer is not None and not trainer.frozen:
             self.time.tell(f"the trainer of n{index} is frozen")
+            self._hurt(index)
             trainer.frozen = True
 
     def thaw_trainer(self, index: int) -> None:
@@ -121,6 +159,7 @@ class SimChain:
         node = self.nodes[index]
         if node.trainer is not None and node.trainer.frozen and not node.frozen:
             self.time.tell(f"the trainer of n{index} is thawed")
+            self._hurt(index)
             node.trainer.thaw()
 
     def kill_trainer(self, index: int) -> None:
@@ -128,6 +167,7 @@ class SimChain:
         trainer = self.nodes[index].trainer
         if trainer is not None:
             self.time.tell(f"the trainer of n{index} is killed")
+            self._hurt(index)
             trainer.exit("killed by signal 9")
 
     def spoil_sample(self, step: int) -> None:
@@ -150,6 +190,7 @@ class SimChain:
 
     def submit(self, index: int, card: JobCard) -> None:
         """A user queues a run on one node; the others have its folder too."""
+        self._hurt(*range(len(self.nodes)))
         for other in range(len(self.nodes)):
             self.rescan(other)
         self.nodes[index].post(SubmitAsked(card))
@@ -160,11 +201,19 @@ class SimChain:
         self.cancelled.add(run_id)
         self.nodes[index].post(CancelAsked(run_id))
 
+    def becalm(self, weather: Weather) -> None:
+        """A storm ends, unless all was healed before."""
+        if not self._healed:
+            self.time.tell("the storm ends")
+            self.network.weather = weather
+
     def heal(self) -> None:
         """End every fault: all nodes run, nothing is cut."""
+        self._healed = True
         self.network.weather = Weather()
         self.mend()
         for index, node in enumerate(self.nodes):
+            node.fuse = None
             self.thaw(index)
             self.thaw_trainer(index)
             if not node.up:  # also one that was asked to leave while it was frozen
@@ -174,89 +223,33 @@ class SimChain:
         """Let time pass."""
         self.time.run(self.time.now + seconds)
 
-    # -- what is promised --------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """Check what must hold after every event."""
-        for index, node in enumerate(self.nodes):
-            told = node.told
-            if told is not None and told.status.leading:
-                term = told.status.term
-                if term.node_id != node.id:
-                    self.time.fail(f"{node.name} leads the term {term} of another node")
-                holder = self._leaders.setdefault(term, (node.id, node.life))
-                if holder != (node.id, node.life):
-                    self.time.fail(f"term {term} is led by {node.name} in two lives")
-            trainer = node.trainer
-            if trainer is not None:
-                known = self._ticks.get(index)
-                if known is not None and known[0] is trainer and trainer.step < known[1]:
-                    self.time.fail(f"{node.name} fell from step {known[1]} to {trainer.step}")
-                if known is None or known[0] is not trainer or known[1] != trainer.step:
-                    self._ticks[index] = (trainer, trainer.step)
+    def _hurt(self, *indexes: int) -> None:
+        for index in indexes:
+            self.nodes[index].hurts += 1
 
     def leaders(self) -> list[SimNode]:
         """Return the nodes that lead, as they told."""
         return [node for node in self.nodes if node.up and node.told and node.told.status.leading]
 
-    def settled(self) -> bool:
-        """Whether one node leads, all follow it, and every run has ended everywhere."""
-        up = [node for node in self.nodes if node.up]
-        if not up:
-            return False
-        for node in up:
-            if node.machine is None or node.frozen:
-                return False
-            view = node.machine.view(self.time.now)
-            if view.coordinator is None or any(not card.state.ended for card in view.jobs):
-                return False
-        views = [node.machine.view(self.time.now) for node in up if node.machine is not None]
-        return len({view.coordinator for view in views}) == 1 and len({view.term for view in views}) == 1
+    # -- what is promised once it is whole again ------------------------------------------------------
 
-    def must_settle(self, bound_s: float = HEALING_BOUND_S) -> float:
-        """Heal, then demand one coordinator and every run ended as it must; return the seconds it took.
+    def must_settle(self) -> float:
+        """Heal, then demand what `Healing` does; return the seconds until all are together again.
 
-        A run with a sample that no node can compute has failed, on every node and for that reason; any
-        other one is finished, unless it is one of ``may_fail``.
+        Runs that would still take long are cancelled then.
         """
         self.heal()
-        healed_at = self.time.now
-        checked = healed_at
+        healing = self._healing()
+        together_s = healing.demand_together()
+        for run_id in healing.long():
+            self.cancel(0, run_id)
+        healing.demand_end()
+        return together_s
 
-        def done() -> bool:
-            nonlocal checked
-            if self.time.now < checked + 0.1:
-                return False
-            checked = self.time.now
-            return self.settled()
+    def settled(self) -> bool:
+        """Whether one node leads, all follow it, and every run has ended everywhere."""
+        return self._healing().ended()
 
-        if not self.time.run(healed_at + bound_s, done):
-            self.time.fail(f"not settled {bound_s:g} s after healing: {self._state()}")
-        for node in self.nodes:
-            if node.machine is not None:
-                for card in node.machine.view(self.time.now).jobs:
-                    if card.state is JobState.FINISHED and card.step != self._steps[card.run_id]:
-                        self.time.fail(f"{card.run_id} finished at step {card.step} on {node.name}")
-                    self._must_have_ended(card, node.name)
-        return self.time.now - healed_at
-
-    def _must_have_ended(self, card: JobCard, name: str) -> None:
-        """A run that a user cancelled may have ended in any way."""
-        doomed = any(run_id == card.run_id for run_id, _ in self.bad.samples)
-        fits = {JobState.FAILED} if doomed else {JobState.FINISHED}
-        if card.run_id in self.may_fail:
-            fits.add(JobState.FAILED)
-        if card.run_id not in self.cancelled and card.state not in fits:
-            self.time.fail(f"{card.run_id} is {card.state} on {name}: {card.reason}")
-        if card.state is JobState.FAILED and WHY not in card.reason:
-            self.time.fail(f"{card.run_id} failed on {name} for another reason: {card.reason}")
-
-    def _state(self) -> str:
-        lines = []
-        for node in self.nodes:
-            if node.machine is not None:
-                view = node.machine.view(self.time.now)
-                leader = view.coordinator and view.coordinator[-2:]
-                why = view.standby or view.waiting
-                lines.append(f"{node.name}: led by {leader}, term {view.term}, {view.trainer} {why}")
-        return "\n".join(lines)
+    def _healing(self) -> Healing:
+        ends = Ends(self._steps, self.cancelled, self.may_fail, self.bad)
+        return Healing(self.nodes, ends, self.time, self.step_s)

@@ -6,7 +6,7 @@ is closed may still arrive after the first messages of the next one, and may arr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -22,17 +22,19 @@ if TYPE_CHECKING:
 DIAL_TIMEOUT_S = 2.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Weather:
     """How bad the network is.
 
-    ``lost``, ``twice``: probability of a message to vanish (a full queue) or to arrive again later.
+    ``lost``, ``twice``, ``late``: probability of a message to vanish (a full queue), to arrive again later,
+    or to be overtaken by those sent within the next half second (it waited in a link that was closed since).
     """
 
     delay_s: float = 0.002
     jitter_s: float = 0.002
     lost: float = 0.0
     twice: float = 0.0
+    late: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -64,6 +66,13 @@ class Network:
         """Whether packets pass from ``source`` to ``target``."""
         return (source, target) not in self._cuts
 
+    def all_open(self, ids: Sequence[NodeId]) -> bool:
+        """Whether packets pass from each of them to each other one."""
+        if not self._cuts:
+            return True
+        inside = set(ids)
+        return not any(source in inside and target in inside for source, target in self._cuts)
+
     def both_ways(self, one: NodeId, other: NodeId) -> bool:
         """Whether packets pass both ways."""
         return self.open(one, other) and self.open(other, one)
@@ -72,13 +81,14 @@ class Network:
         """Let nothing pass from ``source`` to ``target`` any more."""
         self._cuts.add((source, target))
 
-    def mend(self) -> None:
-        """Let everything pass again; what the links still hold goes on."""
-        self._cuts.clear()
-        for link in list(self._links.values()):
-            for data in link.held:
-                self._carry(link, data)
-            link.held.clear()
+    def mend(self, pair: tuple[NodeId, NodeId] | None = None) -> None:
+        """Let everything pass again, or what goes between two nodes; what the links still hold goes on."""
+        self._cuts = set() if pair is None else self._cuts - {pair, pair[::-1]}
+        for key, link in list(self._links.items()):
+            if link.held and self.open(*key):
+                held, link.held = link.held, []
+                for data in held:
+                    self._carry(link, data)
 
     def dial(self, dialler: SimNode, address: Address) -> None:
         """Open a link; the dialler hears of the outcome."""
@@ -122,7 +132,10 @@ class Network:
             return
         if self._encoded is None or self._encoded[0] is not message:
             self._encoded = (message, PEER_CODEC.encode(message))
-        self._carry(link, self._encoded[1])
+        if self.weather.late and self._time.random.random() < self.weather.late:
+            self._time.after(self._time.random.uniform(0.0, 0.5), self._deliver(link, self._encoded[1]))
+        else:
+            self._carry(link, self._encoded[1])
         if self.weather.twice and self._time.random.random() < self.weather.twice:
             self._time.after(self._time.random.uniform(0.0, 1.0), self._deliver(link, self._encoded[1]))
 

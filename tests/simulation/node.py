@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import assert_never
 
@@ -21,13 +22,14 @@ from daisychain.core.effects import (
     Tell,
 )
 from daisychain.core.events import CandidateSeen, Event, JobsScanned, TimerFired, TrainerExited
-from daisychain.core.ids import Address, ClusterId, Generation, NodeId, RunId, Term
+from daisychain.core.ids import Address, ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard
 from daisychain.core.machine import Machine
-from daisychain.core.messages import Heartbeat
+from daisychain.core.messages import Heartbeat, PlanWorld
 from daisychain.core.node import NodeInfo
 from daisychain.core.orders import FormWorld
 from daisychain.core.settings import CoreSettings
+from simulation.disk import Disk
 from simulation.network import Network
 from simulation.rooms import Rooms
 from simulation.timeline import Timeline
@@ -51,6 +53,10 @@ class SimNode:
         life: rises at every start and death; events of an earlier life never arrive.
         up: whether the process exists.
         frozen: whether it is stopped (its trainer too).
+        slowness: how many times longer it computes than the quickest.
+        commits: steps that its trainers ever committed.
+        hurts: how often something was done to it.
+        fuse: it is killed after so many more of its effects, between one and the next; None = it is not.
     """
 
     def __init__(
@@ -61,6 +67,10 @@ class SimNode:
         self.life = 0
         self.up = False
         self.frozen = False
+        self.slowness = 1 + index % 3
+        self.commits = 0
+        self.hurts = 0
+        self.fuse: int | None = None
         self.trainer: SimTrainer | None = None
         self.machine: Machine | None = None
         self.jobs: tuple[JobCard, ...] = ()
@@ -72,15 +82,13 @@ class SimNode:
         self._rooms = rooms
         self._time = time
         self._make = make
-        self._disk_term = Term(0, NodeId(""))
-        self._disk_incarnation = 0
-        self._disk_ledger: dict[RunId, JobCard] = {}
+        self.disk = Disk(self.name, time)
         self._inbox: list[Event] = []
         self._timer_at: float | None = None
         self._spins = 0
         self._spun_at = -1.0
-        self._highest_term = Term(0, NodeId(""))
-        self._highest_generation: Generation | None = None
+        self._ahead_s = 0.0  # how far its clock is ahead of the simulated time
+        self._stopped_at: float | None = None  # since when its clock stands still
         network.nodes[self.info.address] = self
 
     @staticmethod
@@ -99,22 +107,36 @@ class SimNode:
             device="cpu",
         )
 
+    @property
+    def sound(self) -> bool:
+        """Whether nothing holds it up."""
+        return self.up and not self.frozen and (self.trainer is None or not self.trainer.frozen)
+
+    def clock(self) -> float:
+        """Return its own monotonic time."""
+        return (self._time.now if self._stopped_at is None else self._stopped_at) + self._ahead_s
+
+    def cards(self) -> tuple[JobCard, ...]:
+        """Return the runs that it knows of."""
+        return () if self.machine is None else self.machine.view(self.clock()).jobs
+
     def start(self, settings: CoreSettings, seeds: list[Address]) -> None:
         """Start the process from what is on its disk."""
         if self.up:
             return
         self.life += 1
         self.up, self.frozen, self._timer_at, self._inbox = True, False, None, []
-        self.info = self._info(self._index, self._disk_incarnation + 1)
+        self.fuse = self._stopped_at = None
+        self.info = self._info(self._index, self.disk.incarnation + 1)
         self.machine = self._make(
             self.info,
             settings,
-            self._disk_term,
-            tuple(self._disk_ledger.values()),
+            self.disk.term,
+            tuple(self.disk.ledger.values()),
             self._time.random.getrandbits(32),
-            self._time.now,
+            self.clock(),
         )
-        self._time.tell(f"{self.name} starts, incarnation {self.info.incarnation}, term {self._disk_term}")
+        self._time.tell(f"{self.name} starts, incarnation {self.info.incarnation}, term {self.disk.term}")
         self.post(JobsScanned(self.jobs))
         for address in seeds:
             self.post(CandidateSeen("seed", address))
@@ -126,13 +148,27 @@ class SimNode:
         self._time.tell(f"{self.name} is killed")
         self._end()
 
-    def freeze(self, agent_only: bool = False) -> None:
-        """SIGSTOP of agent and trainer, or of the agent alone."""
+    def freeze(self, agent_only: bool = False, clock_too: bool = False) -> None:
+        """SIGSTOP of agent and trainer, or of the agent alone; or the machine sleeps, its clock too."""
         if self.up and not self.frozen:
-            self._time.tell(f"{self.name} is frozen{' (its agent alone)' if agent_only else ''}")
+            kind = " (its agent alone)" if agent_only else " (its clock too)" if clock_too else ""
+            self._time.tell(f"{self.name} is frozen{kind}")
             self.frozen = True
+            self.hurts += 1
+            if clock_too:
+                self._stopped_at = self._time.now
             if self.trainer is not None and not agent_only:
                 self.trainer.frozen = True
+
+    def leap(self, seconds: float) -> None:
+        """Its clock leaps ahead."""
+        if self.up:
+            self._time.tell(f"the clock of {self.name} leaps {seconds:.3f} s ahead")
+            self._ahead_s += seconds
+            self._timer_at = None
+            self.hurts += 1
+            if not self.frozen:
+                self._handle(TimerFired())
 
     def thaw(self) -> None:
         """SIGCONT: whatever lies in its sockets is read now."""
@@ -140,6 +176,10 @@ class SimNode:
             return
         self._time.tell(f"{self.name} is thawed")
         self.frozen = False
+        self.hurts += 1
+        if self._stopped_at is not None:
+            self._ahead_s -= self._time.now - self._stopped_at
+            self._stopped_at = None
         if self.trainer is not None and self.trainer.frozen:
             self.trainer.thaw()
         inbox, self._inbox = self._inbox, []
@@ -170,7 +210,10 @@ class SimNode:
         machine = self.machine
         if machine is None:
             return
-        for effect in machine.handle(event, self._time.now):
+        for effect in machine.handle(event, self.clock()):
+            self._burn()
+            if not self.up:
+                return
             self._perform(effect)
             if not self.up:
                 return
@@ -188,7 +231,7 @@ class SimNode:
             if self.frozen:
                 return
             due = self.machine.next_deadline()
-            if due is not None and due > self._time.now:
+            if due is not None and due > self.clock():
                 self._set_timer(due)
                 return
             self._spins = self._spins + 1 if self._spun_at == self._time.now else 0
@@ -197,7 +240,18 @@ class SimNode:
                 self._time.fail(f"{self.name} spins: its deadline {due} does not move")
             self._handle(TimerFired())
 
-        self._time.at(deadline, fire)
+        when = deadline - self._ahead_s
+        while when + self._ahead_s < deadline:  # rounded away: its clock would not be there yet
+            when = math.nextafter(when, math.inf)
+        self._time.at(when, fire)
+
+    def _burn(self) -> None:
+        """Power fails between two effects of one event: what came before is done, the rest never is."""
+        if self.fuse is not None and self.up:
+            if self.fuse == 0:
+                self.kill()
+            else:
+                self.fuse -= 1
 
     def _end(self) -> None:
         self.up, self.frozen, self.machine, self.told = False, False, None, None
@@ -210,13 +264,11 @@ class SimNode:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case PersistTerm(term):
-                if term < self._disk_term:
-                    self._time.fail(f"{self.name} writes term {term} over {self._disk_term}")
-                self._disk_term = term
+                self.disk.write_term(term)
             case PersistIncarnation(incarnation):
-                self._disk_incarnation = incarnation
+                self.disk.write_incarnation(incarnation)
             case RecordJob(card):
-                self._disk_ledger[card.run_id] = card
+                self.disk.ledger[card.run_id] = card
             case Dial(address):
                 self._network.dial(self, address)
             case CloseLink(node_id, reason):
@@ -224,7 +276,10 @@ class SimNode:
                 self._network.close(self, node_id)
             case Send(node_id, message):
                 if isinstance(message, Heartbeat):
-                    self._check(message)
+                    self.told = message
+                    self._rooms.promises.tells(self, message, self.disk.term)
+                elif isinstance(message, PlanWorld):
+                    self._rooms.promises.issues(self, message.plan)
                 self._network.send(self, node_id, message)
             case StartTrainer(card):
                 if self.trainer is not None:
@@ -235,7 +290,7 @@ class SimNode:
                 self._stop_trainer(reason, 0.02 if isinstance(effect, StopTrainer) else 0.0)
             case Tell(run_id, order):
                 if isinstance(order, FormWorld):
-                    self._check_generation(order)
+                    self._rooms.promises.gives(self, order.plan)
                 if self.trainer is not None and self.trainer.run_id == run_id:
                     self.trainer.order(order)
             case Note(_, text):
@@ -251,20 +306,3 @@ class SimNode:
         if trainer is not None:
             self._time.tell(f"{self.name} ends its trainer: {reason}")
             self._time.after(delay_s, lambda: trainer.exit(reason))
-
-    def _check(self, heartbeat: Heartbeat) -> None:
-        """What a node tells: its term is on disk and never falls."""
-        self.told = heartbeat
-        term = heartbeat.status.term
-        if term < self._highest_term:
-            self._time.fail(f"{self.name} tells term {term} after {self._highest_term}")
-        if term != self._disk_term:
-            self._time.fail(f"{self.name} tells term {term} with {self._disk_term} on its disk")
-        self._highest_term = term
-
-    def _check_generation(self, order: FormWorld) -> None:
-        """Its trainer is only ever given a higher generation, restarts included."""
-        generation = order.plan.generation
-        if self._highest_generation is not None and generation <= self._highest_generation:
-            self._time.fail(f"{self.name} enters {generation} after {self._highest_generation}")
-        self._highest_generation = generation

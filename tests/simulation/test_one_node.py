@@ -11,9 +11,10 @@ from daisychain.core.compute_world import Applicant
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.node import NodeInfo, TrainerState
 from simulation.chain import Plan, SimChain
-from simulation.faults import plan_of, strike
+from simulation.faults import strike
 from simulation.node import MachineMaker, make_machine
 from simulation.parts import WHY
+from simulation.scenario import draw, draw_strike
 from simulation.story import Violation
 
 STEPS, STEP_S = 60, 0.03
@@ -178,14 +179,14 @@ def test_a_fault_of_one_node_never_takes_the_run_from_the_others(first: int) -> 
 def test_a_spoilt_sample_fails_the_run_on_every_node_whatever_else_goes_wrong(first: int) -> None:
     for seed in range(first, first + 50):
         dice = random.Random(seed + 77)
-        plan = plan_of(seed)
+        plan = draw(seed).plan
         chain = SimChain(plan)
-        chain.spoil_sample(dice.randrange(1, plan.steps + 1))
+        chain.spoil_sample(dice.randrange(1, min(plan.steps, 40) + 1))
         for index in range(plan.nodes):
             chain.time.after(dice.choice([0.0, dice.uniform(0.0, 4.0)]), partial(chain.start, index))
         chain.run_for(dice.uniform(2.0, 4.5))
         for _ in range(dice.randrange(1, 5)):
-            strike(chain, dice)
+            strike(chain, draw_strike(dice))
             chain.run_for(dice.choice([0.0, 0.01, 0.1, 0.5, 1.0, 2.5]))
         chain.must_settle()
 
@@ -208,7 +209,9 @@ def _patient(
 
 
 @pytest.mark.parametrize(
-    ("decide", "what"), [(_hasty, "is failed on"), (_patient, "not settled")], ids=["hasty", "patient"]
+    ("decide", "what"),
+    [(_hasty, "is failed: on"), (_patient, "no step in")],
+    ids=["hasty", "patient"],
 )
 def test_a_core_that_decides_wrongly_is_seen(
     decide: object, what: str, monkeypatch: pytest.MonkeyPatch

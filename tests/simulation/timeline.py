@@ -18,7 +18,6 @@ class Timeline:
         self.now = 0.0
         self.random = random.Random(seed)
         self.story = Story()
-        self.after_each: Callable[[], None] = lambda: None
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
 
@@ -44,7 +43,6 @@ class Timeline:
         while queue and queue[0][0] <= until:
             self.now, _, what = heapq.heappop(queue)
             what()
-            self.after_each()
             if done():
                 return True
         self.now = max(self.now, until)

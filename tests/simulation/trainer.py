@@ -1,4 +1,4 @@
-"""The simulated trainer: it obeys orders like the real one; its model is the number of its steps."""
+"""The simulated trainer: it obeys orders like the real one; its model is a digest of what went into it."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from daisychain.core.reports import (
 )
 from daisychain.core.shares import Capacity
 from daisychain.core.world import WorldPlan
+from simulation.content import Part, blank, part_of
 from simulation.parts import REMEDY, WHAT, WHERE
 from simulation.timeline import Timeline
 
@@ -37,7 +38,9 @@ class SimTrainer:
     """One trainer process.
 
     Attributes:
-        step: committed steps; the whole content of its model.
+        step: committed steps.
+        content: what these steps left in its model.
+        prepared: the step whose whole gradient it holds uncommitted, and the content with it; None when none.
         steps: of the whole run.
         room: the gloo world that it is in; None when in none.
         loaded: whether it has reported to be ready.
@@ -50,6 +53,8 @@ class SimTrainer:
         self.run_id = card.run_id
         self.steps = steps
         self.step = 0
+        self.content = blank(card.run_id)
+        self.prepared: tuple[int, str] | None = None
         self.room: Room | None = None
         self.frozen = False
         self.dead = False
@@ -100,8 +105,8 @@ class SimTrainer:
 
     def _load(self) -> None:
         self.loaded = True
-        ready = TrainerReady(self.run_id, Capacity(0.01, 0.001), "same", self.step, self.step, self.steps, 10)
-        self._report(ready)
+        capacity = Capacity(0.01, 0.001 * self.node.slowness)
+        self._report(TrainerReady(self.run_id, capacity, "same", self.step, self.step, self.steps, 10))
 
     def _obey(self, order: Order) -> None:
         match order:
@@ -151,12 +156,23 @@ class SimTrainer:
     def _blob(node_id: str, generation: Generation) -> bytes:
         return f"{node_id} {generation} {generation.nonce}".encode()
 
-    def formed(self, room: Room, step: int) -> None:
-        """All members hold one state."""
-        received = step > self.step
-        if step < self.step:
-            self._time.fail(f"{self.node.name} would fall from step {self.step} to {step}")
-        self.step = step
+    def part(self) -> Part:
+        """Return what it computes of each batch, by the plan that it was given itself."""
+        rank = None if self.plan is None else self.plan.rank_of(self.node.id)
+        if self.plan is None or rank is None:
+            self._time.fail(f"{self.node.name} steps without a plan")
+            return 0, 0
+        return part_of(self.plan, rank)
+
+    def formed(self, room: Room, step: int, content: str) -> None:
+        """All members hold one state: that of the most advanced one, or its own prepared step."""
+        behind = step > self.step
+        received = behind and self.prepared != (step, content)
+        if behind and not received:
+            self._apply()
+        else:
+            self._hold(step, content)
+        self.prepared = None
         self.do(lambda: self._enter(room, step, received))
 
     def _enter(self, room: Room, step: int, received: bool) -> None:
@@ -169,14 +185,28 @@ class SimTrainer:
 
     def commit(self, room: Room, step: int) -> None:
         """The rider of ``step`` completed here."""
-        if step != self.step + 1:
-            self._time.fail(f"{self.node.name} commits step {step} after {self.step}")
-        self.step = step
+        if self.prepared is None or self.prepared[0] != step:
+            self._time.fail(f"{self.node.name} commits step {step}, prepared {self.prepared}")
+        self._apply()
+        self.node.commits += 1
         if self._time.now >= self._told_at + 0.1:
             self._told_at = self._time.now
             self._report(Progress(room.generation, step, step, self.steps, 0, 1.0, 32, 0.05, (), 1.0))
         if self.step >= self.steps:
             self._finish()
+
+    def _apply(self) -> None:
+        """The optimizer takes the prepared step."""
+        if self.prepared is not None:
+            step, content = self.prepared
+            if step != self.step + 1:
+                self._time.fail(f"{self.node.name} commits step {step} after {self.step}")
+            self.prepared = None
+            self._hold(step, content)
+
+    def _hold(self, step: int, content: str) -> None:
+        self._rooms.promises.holds(self, step, content)
+        self.step, self.content = step, content
 
     def broken(self, reason: str) -> None:
         """The world is no more."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Container
 from dataclasses import dataclass
 
 from daisychain.core.ids import Address, NodeId
@@ -93,15 +93,15 @@ class Candidates:
         entry = self._entries.get(address)
         return None if entry is None else entry.owner
 
-    def due(self, now: float, unwanted: Callable[[NodeId], bool]) -> list[Address]:
+    def due(self, now: float, unwanted: Container[NodeId]) -> list[Address]:
         """Return the addresses to dial now, and count them as in flight.
 
-        ``unwanted`` tells the nodes that need no dial: linked already, or left.
+        ``unwanted`` holds the nodes that need no dial: linked already, or left.
         """
         flying, free = self._in_flight(now), []
         for address, entry in self._entries.items():
             if entry.dialled_at is None and entry.due_at <= now:
-                if entry.owner is not None and (entry.owner in flying or unwanted(entry.owner)):
+                if entry.owner is not None and (entry.owner in flying or entry.owner in unwanted):
                     continue
                 free.append((entry.due_at, not entry.member, address))
         chosen: list[Address] = []
@@ -116,12 +116,12 @@ class Candidates:
             chosen.append(address)
         return chosen
 
-    def deadline(self, now: float, unwanted: Callable[[NodeId], bool]) -> float | None:
+    def deadline(self, now: float, unwanted: Container[NodeId]) -> float | None:
         """Return when `due` may next have something to say."""
         deadlines = [
             entry.due_at if entry.dialled_at is None else entry.dialled_at + self._settings.dial_bound_s
             for entry in self._entries.values()
-            if entry.dialled_at is not None or entry.owner is None or not unwanted(entry.owner)
+            if entry.dialled_at is not None or entry.owner is None or entry.owner not in unwanted
         ]
         earliest = min(deadlines, default=None)
         return None if earliest is None else max(earliest, now + self._settings.redial_s / 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from daisychain.core.clique import largest_clique
 from daisychain.core.ids import NodeId, RunId
@@ -32,6 +33,7 @@ class Applicant:
     standby: str = ""
 
 
+@lru_cache(maxsize=64)
 def series(version: str) -> tuple[str, ...]:
     """Return major and minor of a version: ``2.13.0+cpu`` -> ``("2", "13")``."""
     return tuple(version.partition("+")[0].split(".")[:2])

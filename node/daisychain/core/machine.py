@@ -197,7 +197,7 @@ class Machine:
         effects = [Send(peer.info.node_id, HeartbeatAck(message.seq))] if peer.linked else []
         if not parts.members.told(peer, message.seq, status) or status == old:
             return effects
-        self._dirty = True
+        self._dirty = self._dirty or old is None or parts.concerned(peer, old, status)
         if old is None or status.jobs != old.jobs:
             parts.queue.learn(status.jobs)
         effects += self._adopt(status.term, peer.info.node_id)
@@ -285,7 +285,7 @@ class Machine:
             else:
                 effects += training.deliver(parts, parts.rendezvous.review(roll, now))
         effects += [RecordJob(ended) for ended in parts.queue.newly_ended()]
-        effects += [Dial(address) for address in parts.candidates.due(now, parts.unwanted)]
+        effects += [Dial(address) for address in parts.candidates.due(now, parts.unwanted())]
         beats, regular = parts.pulse.beat(parts.status(), parts.linked(), now)
         effects += beats
         if regular:

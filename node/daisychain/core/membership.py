@@ -6,6 +6,7 @@ kill a node nor keep a dead one alive, and the coordinator compares what each me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -69,6 +70,7 @@ class Membership:
         self._me = me
         self._settings = settings
         self._peers: dict[NodeId, Peer] = {}
+        self._due_at = -math.inf  # before this nobody's silence says anything new
 
     def __iter__(self) -> Iterator[Peer]:
         return iter(self._peers.values())
@@ -103,6 +105,7 @@ class Membership:
     def link_up(self, info: NodeInfo, address: Address, now: float) -> bool:
         """Admit a node without objection; return whether it is new, or has a new life."""
         peer = self._peers.get(info.node_id)
+        self._due_at = -math.inf
         if peer is None or info.incarnation > peer.info.incarnation:
             self._peers[info.node_id] = Peer(info, address, now, answered_at=now)
             return True
@@ -117,6 +120,7 @@ class Membership:
         if peer is None or not peer.linked:
             return None
         peer.linked, peer.unlinked_at = False, now
+        self._due_at = -math.inf
         if peer.health is Health.ALIVE:
             peer.health = Health.SUSPECT
         return peer
@@ -140,6 +144,7 @@ class Membership:
             if peer.linked:
                 peer.health = Health.ALIVE
         peer.heard_at = now
+        self._due_at = min(self._due_at, self._due(peer))  # it may be given less time than before
         return peer
 
     def told(self, peer: Peer, seq: int, status: NodeStatus) -> bool:
@@ -168,6 +173,8 @@ class Membership:
 
     def silent(self, now: float) -> list[Peer]:
         """Doubt whoever is silent for long, and return those silent for too long: they are dead."""
+        if now < self._due_at:
+            return []
         gone = []
         for peer in self._peers.values():
             if peer.health not in (Health.ALIVE, Health.SUSPECT):
@@ -182,6 +189,8 @@ class Membership:
 
     def unanswered(self, now: float) -> list[Peer]:
         """Return whom our messages do not seem to reach, though it lives: its link wants a new dial."""
+        if now < self._due_at:
+            return []
         return [
             peer
             for peer in self._peers.values()
@@ -198,18 +207,22 @@ class Membership:
         present = [node_id for node_id, peer in self._peers.items() if peer.present]
         return tuple(sorted([*present, self._me.node_id]))
 
-    def deadline(self) -> float | None:
-        """Return when `silent` next has something to say."""
-        deadlines = []
-        for peer in self._peers.values():
-            if peer.health in (Health.ALIVE, Health.SUSPECT):
-                limit_s = peer.rhythm.limit_s(self._settings)
-                deadlines.append(peer.heard_at + (limit_s / 2 if peer.health is Health.ALIVE else limit_s))
-                if peer.linked:
-                    deadlines.append(peer.answered_at + limit_s)
-                else:
-                    deadlines.append(peer.unlinked_at + limit_s)
-        return min(deadlines, default=None)
+    def deadline(self, now: float) -> float:
+        """Return when `silent` or `unanswered` next have something to say, at the earliest.
+
+        It is looked for again only when that moment comes, or a link changes: every sign of life puts it off.
+        """
+        if now >= self._due_at:
+            self._due_at = min((self._due(peer) for peer in self._peers.values()), default=math.inf)
+        return self._due_at
+
+    def _due(self, peer: Peer) -> float:
+        """Return when this peer's silence next says something."""
+        if peer.health not in (Health.ALIVE, Health.SUSPECT):
+            return math.inf
+        limit_s = peer.rhythm.limit_s(self._settings)
+        silent_at = peer.heard_at + (limit_s / 2 if peer.health is Health.ALIVE else limit_s)
+        return min(silent_at, (peer.answered_at if peer.linked else peer.unlinked_at) + limit_s)
 
     def _make_room(self) -> bool:
         """Forget the peer that is gone for longest."""

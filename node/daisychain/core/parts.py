@@ -10,7 +10,7 @@ from daisychain.core.ids import ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Membership, Peer
 from daisychain.core.node import NodeInfo, NodeStatus
-from daisychain.core.pulse import Pulse
+from daisychain.core.pulse import Pulse, chain_part, urgent_part
 from daisychain.core.queue import JobQueue
 from daisychain.core.rendezvous import Rendezvous
 from daisychain.core.rng import Rng
@@ -64,8 +64,11 @@ class Parts:
         return Voice(peer.info.node_id, status.term, status.leading, status.reachable, candidate)
 
     def voices(self) -> list[Voice]:
-        """Return what every present peer has to say in an election."""
-        return [self.voice(p, p.status) for p in self.members if p.present and p.status is not None]
+        """Return what every present peer has to say in an election; once decided, the winner's voice."""
+        leader = self.leader()
+        peer = None if leader is None else self.members.get(leader)
+        peers = self.members if leader is None else () if peer is None else (peer,)
+        return [self.voice(p, p.status) for p in peers if p.present and p.status is not None]
 
     def leader(self) -> NodeId | None:
         """Return who coordinates, as far as this node hears it itself."""
@@ -76,14 +79,26 @@ class Parts:
         status = peer.status if peer is not None and peer.present else None
         return node_id if status is not None and status.leading and status.term == election.term else None
 
+    def concerned(self, peer: Peer, old: NodeStatus, new: NodeStatus) -> bool:
+        """Whether a peer's new status is looked at right now; if not, it is with the next regular beat.
+
+        A coordinator minds whatever its members tell, and so does a node that has just lost its own. All
+        others mind the coordinator's status, and of the rest what is of the whole chain: while a large
+        chain forms a world, everybody tells everybody many things that only one of them decides on.
+        """
+        leader = self.leader()
+        deciding = self.election.leading or (leader is None and not self.election.settling)
+        if deciding or peer.info.node_id == leader:
+            return urgent_part(old) != urgent_part(new)
+        return chain_part(old) != chain_part(new)
+
     def linked(self) -> list[NodeId]:
         """Return the peers that messages can be sent to."""
         return [peer.info.node_id for peer in self.members if peer.linked]
 
-    def unwanted(self, node_id: NodeId) -> bool:
-        """Whether a node needs no dial."""
-        peer = self.members.get(node_id)
-        return peer is not None and (peer.linked or peer.health is Health.LEFT)
+    def unwanted(self) -> set[NodeId]:
+        """Return the nodes that need no dial."""
+        return {peer.info.node_id for peer in self.members if peer.linked or peer.health is Health.LEFT}
 
     def available(self) -> set[RunId]:
         """Return the runs that some present node holds or has loaded."""
@@ -147,7 +162,7 @@ class Parts:
             term=self.election.term,
             leading=self.election.leading,
             reachable=self.members.reachable(),
-            jobs=self.queue.told(self.believed()),
+            jobs=self.queue.told(self.believed() if self.queue.ended() else ()),
             trainer=self.watch.status,
             standby=self.standby,
             holds=self.queue.held(),
@@ -157,11 +172,11 @@ class Parts:
     def deadline(self, now: float, voices: list[Voice]) -> float:
         """Return when any part next has something to do."""
         deadlines = [
-            self.members.deadline(),
+            self.members.deadline(now),
             self.election.deadline(voices),
             self.watch.deadline(now),
             self.rendezvous.deadline(now) if self.election.leading else None,
-            self.candidates.deadline(now, self.unwanted),
+            self.candidates.deadline(now, self.unwanted()),
             self.pulse.deadline(),
         ]
         return min(deadline for deadline in deadlines if deadline is not None)
@@ -169,10 +184,10 @@ class Parts:
     def choose(self, now: float) -> JobCard | None:
         """Return the run that the chain trains: our own choice when leading, else the coordinator's."""
         leader = self.leader()
-        available = self.available()
-        self.queue.prune(available)
+        if self.queue.stray():
+            self.queue.prune(self.available())
         if leader == self.info.node_id:
-            card = self.queue.pick(self.current, available)
+            card = self.queue.pick(self.current, self.available())
         else:
             peer = None if leader is None else self.members.get(leader)
             status = None if peer is None else peer.status

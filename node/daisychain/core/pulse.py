@@ -32,6 +32,17 @@ def urgent_part(status: NodeStatus) -> tuple[object, ...]:
     )
 
 
+def chain_part(status: NodeStatus) -> tuple[object, ...]:
+    """Return what of a status is about the chain, not about the node that tells it."""
+    return (
+        status.term,
+        status.leading,
+        tuple((card.run_id, card.state) for card in status.jobs),
+        status.holds,
+        status.current,
+    )
+
+
 class Pulse:
     """The heartbeats of one node to every peer that it reaches."""
 

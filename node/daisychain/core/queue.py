@@ -108,6 +108,14 @@ class JobQueue:
                 return min(fit, key=queue_order)
         return None
 
+    def ended(self) -> bool:
+        """Whether some run that this node knows of is over."""
+        return any(card.state.ended for card in self._cards.values())
+
+    def stray(self) -> bool:
+        """Whether a queued run is known whose folder this node does not have."""
+        return any(c.state is JobState.QUEUED and not self.holds(c) for c in self._cards.values())
+
     def prune(self, available: Container[RunId]) -> None:
         """Forget queued runs whose folder nobody has any more."""
         for card in list(self._cards.values()):

@@ -75,6 +75,8 @@ class Codec(Generic[T]):
 def _finite(value: object, kind: str) -> None:
     """Refuse NaN and infinities: no decision of the core is meant to meet them."""
     match value:
+        case str() | int() | bytes() | None:
+            return
         case float():
             if not math.isfinite(value):
                 raise ProtocolError(f"a {kind} with a number that is not finite")

@@ -1,0 +1,32 @@
+"""What a simulated node has written down: it outlives every one of its lives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from daisychain.core.ids import NodeId, RunId, Term
+from daisychain.core.jobs import JobCard
+from simulation.timeline import Timeline
+
+
+@dataclass(slots=True)
+class Disk:
+    """The state folder of one node."""
+
+    name: str
+    time: Timeline
+    term: Term = field(default_factory=lambda: Term(0, NodeId("")))
+    incarnation: int = 0
+    ledger: dict[RunId, JobCard] = field(default_factory=dict)
+
+    def write_term(self, term: Term) -> None:
+        """A term never falls on it."""
+        if term < self.term:
+            self.time.fail(f"{self.name} writes term {term} over {self.term}")
+        self.term = term
+
+    def write_incarnation(self, incarnation: int) -> None:
+        """Nor does an incarnation."""
+        if incarnation <= self.incarnation:
+            self.time.fail(f"{self.name} writes incarnation {incarnation} over {self.incarnation}")
+        self.incarnation = incarnation
