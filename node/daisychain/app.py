@@ -47,12 +47,12 @@ from daisychain.net.links.refusals import RefusalLog
 from daisychain.net.links.transport import Transport, TransportSettings
 from daisychain.runtime.agent_api import AgentApi
 from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
-from daisychain.runtime.alone import Alone, order_alone
+from daisychain.runtime.alone import Alone, claim_alone
 from daisychain.runtime.driver import Driver, DriverSettings
 from daisychain.runtime.notes import start_logging
 from daisychain.runtime.performer import Hands, Memory
 from daisychain.runtime.remember import Remembered, remember, take_new_id
-from daisychain.runtime.scanner import Scanner
+from daisychain.runtime.scanner import Scanner, TrainingWishes
 from daisychain.runtime.supervisor import Supervisor, TrainerEvents
 from daisychain.runtime.user_requests import UserRequests
 
@@ -115,11 +115,14 @@ async def run_agent(config: NodeConfig, started: Callable[[Started], None]) -> s
         state.unlock()
 
 
-async def run_alone(config: NodeConfig, folder: Path, tell: Callable[[Report], None]) -> RunFinished:
+async def run_alone(
+    config: NodeConfig, folder: Path, tell: Callable[[Report], None], anew: bool = False
+) -> RunFinished:
     """Train the job in ``folder`` on this machine alone; ``tell`` gets every report of the trainer.
 
-    The same trainer and loop as in a chain, with a world of one. Raises `JobError`, `WorldError`,
-    `AgentError` and `StorageError`, and `ConfigError` on native Windows.
+    A run that was interrupted goes on from its last checkpoint, or begins ``anew``. The same trainer and loop
+    as in a chain, with a world of one. Raises `JobError`, `WorldError`, `AgentError` and `StorageError`,
+    and `ConfigError` on native Windows.
     """
     _refuse_platform()
     facts = await asyncio.to_thread(hardware)
@@ -127,8 +130,11 @@ async def run_alone(config: NodeConfig, folder: Path, tell: Callable[[Report], N
     supervisor = Supervisor(
         config.supervisor_settings("", facts.cores), os.environ, TrainerEvents(alone.reported, alone.exited)
     )
-    order = await asyncio.to_thread(order_alone, StateFolder(config.state_folder), folder)
-    return await alone.train(supervisor, order)
+    state = StateFolder(config.state_folder)
+    with contextlib.ExitStack() as held:
+        claim = claim_alone(state, folder, anew)
+        order = await asyncio.to_thread(held.enter_context, claim)
+        return await alone.train(supervisor, replace(order, checkpoint_every_s=config.checkpoint_every_s))
 
 
 async def _run_once(
@@ -172,9 +178,14 @@ class _Agent:
             TrainerEvents(self._reported, self._exited),
         )
         self._scanner = Scanner(
-            me.identity.node_id, me.state, config.jobs_folder, JobFolderSettings(), config.min_nodes
+            me.identity.node_id,
+            me.state,
+            config.jobs_folder,
+            JobFolderSettings(),
+            TrainingWishes(config.min_nodes, config.checkpoint_every_s),
         )
         self._machine: Machine
+        self._hands: Hands
         self._driver: Driver
         self._discovery: Discovery
         self._info: NodeInfo
@@ -215,8 +226,8 @@ class _Agent:
             secrets.randbits(64),
             agent._clock.monotonic(),
         )
-        hands = Hands(
-            Memory(me.record, me.ledger, info),
+        agent._hands = hands = Hands(
+            Memory(me.record, me.ledger, me.state.runs, info),
             agent._transport,
             agent._supervisor,
             agent._scanner,
@@ -287,6 +298,7 @@ class _Agent:
         self._driver.post(TrainerReported(run_id, report))
 
     async def _exited(self, run_id: RunId, reason: str) -> None:
+        await self._hands.tidy(run_id)
         self._driver.post(TrainerExited(run_id, reason))
 
     async def _post_leave(self, leaving: asyncio.Event) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import yaml
 
+from daisychain.core.orders import CHECKPOINT_EVERY_S
 from daisychain.core.settings import CoreSettings
 from daisychain.errors import ConfigError
 from daisychain.net.discovery.discovery import DiscoverySettings
@@ -48,6 +49,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         tailscale: Tailscale's command.
         tailscale_socket: of Tailscale's daemon; None = its own default.
         min_nodes: the first world of every job waits for this many nodes.
+        checkpoint_every_s: seconds between two checkpoints of a small state.
         threads: CPU threads of a trainer; None = as many as the node may use.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
     """
@@ -65,6 +67,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     tailscale: Path = Path("tailscale")
     tailscale_socket: Path | None = None
     min_nodes: int = 1
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S
     threads: int | None = None
     log_level: str = "info"
 
@@ -176,6 +179,7 @@ _EXPECTED = {
     "mdns": "true or false",
     "tailnet": "true or false",
     "min_nodes": "a whole number from 1 to 64",
+    "checkpoint_every_s": "seconds from 1 to 86400",
     "threads": "a whole number from 1 to 1024",
     "log_level": ", ".join(LOG_LEVELS),
     "name": f"1 to {NAME_MAX} printable characters",
@@ -183,6 +187,7 @@ _EXPECTED = {
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "port": lambda value: 0 <= value <= 65535,
     "min_nodes": lambda value: 1 <= value <= 64,
+    "checkpoint_every_s": lambda value: 1.0 <= value <= 86400.0,
     "threads": lambda value: value is None or 1 <= value <= 1024,
     "log_level": lambda value: value in LOG_LEVELS,
     "name": lambda value: 0 < len(value) <= NAME_MAX and value.isprintable(),

@@ -11,19 +11,30 @@ from simulation.timeline import Timeline
 
 @dataclass(slots=True)
 class Disk:
-    """The state folder of one node."""
+    """The state folder of one node.
+
+    Attributes:
+        saved: step and content of the newest checkpoint of each run that goes on.
+    """
 
     name: str
     time: Timeline
     term: Term = field(default_factory=lambda: Term(0, NodeId("")))
     incarnation: int = 0
     ledger: dict[RunId, JobCard] = field(default_factory=dict)
+    saved: dict[RunId, tuple[int, str]] = field(default_factory=dict)
 
     def write_term(self, term: Term) -> None:
         """A term never falls on it."""
         if term < self.term:
             self.time.fail(f"{self.name} writes term {term} over {self.term}")
         self.term = term
+
+    def record(self, card: JobCard) -> None:
+        """A run that has ended keeps no checkpoint."""
+        self.ledger[card.run_id] = card
+        if card.state.ended:
+            self.saved.pop(card.run_id, None)
 
     def write_incarnation(self, incarnation: int) -> None:
         """Nor does an incarnation."""

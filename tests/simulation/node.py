@@ -268,7 +268,7 @@ class SimNode:
             case PersistIncarnation(incarnation):
                 self.disk.write_incarnation(incarnation)
             case RecordJob(card):
-                self.disk.ledger[card.run_id] = card
+                self.disk.record(card)
             case Dial(address):
                 self._network.dial(self, address)
             case CloseLink(node_id, reason):
@@ -305,4 +305,6 @@ class SimNode:
         trainer = self.trainer
         if trainer is not None:
             self._time.tell(f"{self.name} ends its trainer: {reason}")
+            if delay_s:
+                trainer.do(trainer.save)
             self._time.after(delay_s, lambda: trainer.exit(reason))

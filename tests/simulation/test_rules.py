@@ -48,6 +48,10 @@ class ChainRules(RuleBasedStateMachine):
         for leader in self.chain.leaders():
             leader.kill()
 
+    @rule()
+    def the_power_goes(self) -> None:
+        self.chain.kill_all()
+
     @rule(node=NODES)
     def a_node_starts(self, node: int) -> None:
         self.chain.start(self._index(node))

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 REPORT_DELAY_S = 0.0005
 
+SAVE_EVERY_S, SAVE_S = 0.25, 0.03
+"""Between two checkpoints, and from one's beginning until it is on the disk."""
+
 
 class SimTrainer:
     """One trainer process.
@@ -52,8 +55,7 @@ class SimTrainer:
         self.node = node
         self.run_id = card.run_id
         self.steps = steps
-        self.step = 0
-        self.content = blank(card.run_id)
+        self.step, self.content = node.disk.saved.get(card.run_id, (0, blank(card.run_id)))
         self.prepared: tuple[int, str] | None = None
         self.room: Room | None = None
         self.frozen = False
@@ -67,6 +69,7 @@ class SimTrainer:
         self._finished = False
         self._waiting: list[Callable[[], None]] = []
         self._told_at = -1.0
+        self._saved_at = time.now
         time.after(time.random.uniform(0.1, 1.0), lambda: self.do(self._load))
 
     @property
@@ -189,6 +192,9 @@ class SimTrainer:
             self._time.fail(f"{self.node.name} commits step {step}, prepared {self.prepared}")
         self._apply()
         self.node.commits += 1
+        if self._time.now >= self._saved_at + SAVE_EVERY_S:
+            self._saved_at, copied = self._time.now, (self.step, self.content)
+            self._time.after(SAVE_S, lambda: self.do(lambda: self._write(copied)))
         if self._time.now >= self._told_at + 0.1:
             self._told_at = self._time.now
             self._report(Progress(room.generation, step, step, self.steps, 0, 1.0, 32, 0.05, (), 1.0))
@@ -207,6 +213,14 @@ class SimTrainer:
     def _hold(self, step: int, content: str) -> None:
         self._rooms.promises.holds(self, step, content)
         self.step, self.content = step, content
+
+    def save(self) -> None:
+        """Write a last checkpoint: its end is asked for."""
+        self._write((self.step, self.content))
+
+    def _write(self, copied: tuple[int, str]) -> None:
+        if not self._finished:
+            self.node.disk.saved[self.run_id] = copied
 
     def broken(self, reason: str) -> None:
         """The world is no more."""
@@ -229,6 +243,7 @@ class SimTrainer:
 
     def _finish(self) -> None:
         self._finished = True
+        self.node.disk.saved.pop(self.run_id, None)
         self._report(RunFinished(self.run_id, self.step, self.step))
 
     def _leave(self) -> None:

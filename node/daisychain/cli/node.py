@@ -23,6 +23,9 @@ def node(
     seeds: Annotated[str | None, typer.Option(help="Where nodes may be: host[:port], ...")] = None,
     key_file: Annotated[Path | None, typer.Option(help="The cluster key's file")] = None,
     min_nodes: Annotated[int | None, typer.Option(help="The first world waits for so many nodes")] = None,
+    checkpoint_every_s: Annotated[
+        float | None, typer.Option(help="Seconds between two checkpoints of a small state [default: 30]")
+    ] = None,
     mdns: Annotated[bool | None, typer.Option("--mdns/--no-mdns", help="Look for nodes on the LAN")] = None,
     tailnet: Annotated[bool | None, typer.Option("--tailnet/--no-tailnet", help="Ask Tailscale")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,

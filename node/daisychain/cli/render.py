@@ -134,4 +134,6 @@ def _standing_by(view: ChainView) -> list[str]:
             lines.append(f"{name} stands by: {reason.removeprefix(f'{name}: ')}")
         elif trainer.state is TrainerState.FAILED:
             lines.append(f"{name} failed at run {trainer.run_id}: {trainer.reason}")
+        if trainer.trouble:
+            lines.append(f"{name} trains, but {trainer.trouble}")
     return lines

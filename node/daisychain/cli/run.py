@@ -19,6 +19,9 @@ def run(
     state_folder: StateFolder = None,
     jobs_folder: JobsFolder = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads [default: all that may be used]")] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Begin at step 0, though an interrupted run could go on")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Train a job on this machine alone; the result is in JOB/result."""
@@ -32,7 +35,7 @@ def run(
         named = config.jobs_folder / job
         folder = (named if (named / "job.yaml").is_file() else Path(job)).resolve()
         with _Bar(folder.name) as bar:
-            finished = asyncio.run(run_alone(config, folder, bar.tell))
+            finished = asyncio.run(run_alone(config, folder, bar.tell, anew))
         summary = folder / "result" / "summary.json"
         if json:
             print_json({"run_id": finished.run_id, "step": finished.step, "summary": str(summary)})
@@ -71,6 +74,8 @@ class _Bar:
 
         match report:
             case TrainerReady():
+                if report.step:
+                    err().print(f"goes on from step {report.step} of {report.steps} (--anew begins again)")
                 self._progress.update(self._task, total=report.steps, completed=report.step, said="ready")
             case Progress():
                 said = f"loss {report.loss:.4g}  {report.samples_per_s:.0f} samples/s"

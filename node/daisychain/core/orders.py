@@ -10,6 +10,9 @@ from daisychain.core.world import WorldPlan
 CHECKPOINT_FOLDER = "checkpoints"
 """In a run's folder: written by the trainer, removed by it or its agent once the run has ended."""
 
+CHECKPOINT_EVERY_S = 30.0
+"""Between two checkpoints of a small state, unless a person wants another pace."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadRun:
@@ -27,7 +30,7 @@ class LoadRun:
     job_name: str
     job_folder: str
     run_folder: str
-    checkpoint_every_s: float = 30.0
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,7 @@ class Rendezvous:
         self._replan_at: float | None = None  # a broken world is replaced then at the latest
         self._replan_why = ""
         self._wait_until: float | None = None
+        self._emptied_at = 0.0  # when the last world lost its last trainer
         self._exclusions = Exclusions(settings)
         self.phase: Idle | Forming | Running = Idle()
         self.left_out: dict[NodeId, str] = {}
@@ -135,27 +136,34 @@ class Rendezvous:
         if not selection.members:
             self.phase = Idle("a node whose trainer is ready")
             return []
-        progressed = any(
-            a.trainer.run_id == card.run_id
-            and (a.trainer.tick > 0 or a.trainer.broken is not None or a.trainer.generation is not None)
-            for a in roll.applicants
-        )
-        waiting = "" if progressed else self._first_world_waits(roll, card, selection, now)
+        trainers = [a.trainer for a in roll.applicants if a.trainer.run_id == card.run_id]
+        if any(trainer.broken is not None or trainer.generation is not None for trainer in trainers):
+            return self._form(selection, roll, card, "the run goes on under a new coordinator", now)
+        step = max(trainer.step for trainer in trainers)
+        waiting = self._first_world_waits(roll, card, selection, step > 0, now)
         if waiting:
             self.phase = Idle(waiting)
             return []
-        why = "the run goes on under a new coordinator" if progressed else "the run starts"
+        why = f"the run goes on at step {step}, from disk" if step else "the run starts"
         return self._form(selection, roll, card, why, now)
 
-    def _first_world_waits(self, roll: Roll, card: JobCard, selection: Selection, now: float) -> str:
-        """Return what the first world of a run still waits for; empty when it may form."""
+    def _first_world_waits(
+        self, roll: Roll, card: JobCard, selection: Selection, begun: bool, now: float
+    ) -> str:
+        """Return what the first world in the life of all trainers still waits for; empty when it may form.
+
+        Of a run that has ``begun`` the most advanced disk may belong to a node that loads a little longer.
+        But it waits for no number of nodes without a bound: a machine may be gone for good, and whoever comes
+        later with more steps passes them on.
+        """
         settings = self._settings
-        if len(selection.members) < card.min_nodes:
+        patient_until = max(roll.chosen_at, self._emptied_at) + settings.loading_wait_s
+        if len(selection.members) < card.min_nodes and (now < patient_until or not begun):
+            self._wait_until = patient_until if begun else None
             return f"{card.min_nodes} nodes (min_nodes of {card.name}); {len(selection.members)} are ready"
         if now < roll.quiet_at + settings.settle_s:
             self._wait_until = roll.quiet_at + settings.settle_s
             return f"{settings.settle_s:g} s of quiet in discovery"
-        patient_until = roll.chosen_at + settings.loading_wait_s
         loading = [a.info.name for a in roll.applicants if is_expected(a, self._me, card)]
         if loading and now < patient_until:
             self._wait_until = patient_until
@@ -256,6 +264,7 @@ class Rendezvous:
         selection = self._select(roll, card, now)
         if not selection.members:
             self.phase, self._replan_at = Idle("a node whose trainer is ready"), None
+            self._emptied_at = now
             return []
         return self._form(selection, roll, card, reason, now)
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import sys
 from pathlib import Path
 
 import msgspec
 
 from daisychain.core.ids import NodeId, Term
 from daisychain.errors import StorageError
+from daisychain.host.locks import lock_file
+from daisychain.host.run_folders import RunFolders
 from daisychain.host.storage import make_folder, read_bounded, set_aside, write_atomically
 
 RECORD_MAX_BYTES = 4096
 """Largest record accepted: a real one is under 300 bytes."""
-
-RUNS_KEPT = 20
-"""Run folders (log, journal) kept in the state folder; the oldest are removed first."""
 
 SOCKET_PATH_MAX_BYTES = 100
 """Longest path that every platform takes for a Unix socket (104 on macOS, 108 on Linux)."""
@@ -37,7 +34,7 @@ class StateFolder:
 
     Layout: ``daisychain.yaml`` (configuration), ``cluster.key``, ``identity/`` (certificate and node
     key), ``record.json`` (term, incarnation), ``ledger.json`` (runs), ``runs/<run id>/`` (each run's
-    log and journal), ``agent.log``, ``agent.sock``, ``lock``.
+    log, journal and checkpoints), ``agent.log``, ``agent.sock``, ``lock``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,6 +52,11 @@ class StateFolder:
     def ledger(self) -> Path:
         """The job ledger's file."""
         return self.path / "ledger.json"
+
+    @property
+    def runs(self) -> RunFolders:
+        """The folders of runs."""
+        return RunFolders(self.path / "runs")
 
     @property
     def log(self) -> Path:
@@ -79,7 +81,7 @@ class StateFolder:
                 f"{path} cannot be opened: {error.strerror}", "Choose another state folder."
             ) from error
         try:
-            _lock_file(descriptor)
+            lock_file(descriptor)
         except OSError:
             owner = os.read(descriptor, 32).decode("ascii", "replace").strip()
             os.close(descriptor)
@@ -99,17 +101,6 @@ class StateFolder:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-    def run_folder(self, run_id: str) -> Path:
-        """Return the run's own folder, made when missing; the oldest beyond RUNS_KEPT are removed."""
-        folder = self.path / "runs" / run_id
-        make_folder(folder)
-        os.utime(folder)
-        others = [entry for entry in folder.parent.iterdir() if entry != folder]
-        with contextlib.suppress(OSError):
-            for old in sorted(others, key=lambda entry: entry.stat().st_mtime)[: -(RUNS_KEPT - 1) or None]:
-                shutil.rmtree(old, ignore_errors=True)
-        return folder
 
 
 class NodeRecord:
@@ -185,15 +176,3 @@ def socket_of(state_folder: Path) -> Path:
             f"Choose one that leaves {path.name} within {SOCKET_PATH_MAX_BYTES} bytes.",
         )
     return path
-
-
-def _lock_file(descriptor: int) -> None:
-    """Lock the open file for this process or raise OSError at once."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-    else:
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from daisychain.core.ids import Generation, NodeId, RunId, Term
@@ -31,10 +32,13 @@ FORMATION_S = 30.0
 """Bound on forming a world with oneself."""
 
 
-def order_alone(state: StateFolder, folder: Path) -> LoadRun:
-    """Return the first order for a run of the job in ``folder``, whatever ran there before.
+@contextlib.contextmanager
+def claim_alone(state: StateFolder, folder: Path, anew: bool = False) -> Iterator[LoadRun]:
+    """Yield the first order for a run of the job in ``folder``, its run folder held until the end.
 
-    Raises `JobError` when the job cannot be trained, `StorageError` when the run folder cannot be made.
+    The run follows on the last one that ended; one that was interrupted is taken up again from its
+    checkpoints, unless it is to begin ``anew``. Raises `JobError` when the job cannot be trained,
+    `StorageError` when the run folder cannot be made.
     """
     settings, wall = JobFolderSettings(), SystemClock().wall()
     try:
@@ -52,8 +56,10 @@ def order_alone(state: StateFolder, folder: Path) -> LoadRun:
     run_id = run_id_of(job.digest, before + 1)
     node_id = NodeId(secrets.token_hex(16))
     # an agent of this state folder, or another `run`, may train the same run at this moment
-    own = state.run_folder(f"{run_id}-alone-{secrets.token_hex(3)}")
-    return LoadRun(run_id, node_id, folder.name, str(folder.resolve()), str(own.resolve()))
+    with state.runs.claimed(f"{run_id}-alone") as own:
+        if anew:
+            state.runs.forget_checkpoints(own.name)
+        yield LoadRun(run_id, node_id, folder.name, str(folder.resolve()), str(own.resolve()))
 
 
 class Alone:

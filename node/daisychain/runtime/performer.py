@@ -22,14 +22,15 @@ from daisychain.core.effects import (
     StopTrainer,
     Tell,
 )
-from daisychain.core.ids import Address, NodeId
-from daisychain.core.jobs import JobCard
+from daisychain.core.ids import Address, NodeId, RunId
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.messages import Message
 from daisychain.core.node import NodeInfo
 from daisychain.core.orders import LoadRun
 from daisychain.errors import DaisyChainError, ProtocolError, StorageError
 from daisychain.host.clock import Clock
 from daisychain.host.ledger import Ledger
+from daisychain.host.run_folders import RunFolders
 from daisychain.host.state_folder import NodeRecord
 from daisychain.runtime.notes import NoteLog
 from daisychain.runtime.supervisor import Supervisor
@@ -66,6 +67,7 @@ class Memory:
 
     record: NodeRecord
     ledger: Ledger
+    runs: RunFolders
     info: NodeInfo
 
 
@@ -102,6 +104,12 @@ class Hands:
                 await self._start(card)
             case _:
                 self._at_once(effect)
+
+    async def tidy(self, run_id: RunId) -> None:
+        """Remove the checkpoints of a run that has ended; its trainer may have written one since."""
+        card = self._memory.ledger.card(run_id)
+        if card is not None and card.state.ended:
+            await asyncio.to_thread(self._memory.runs.forget_checkpoints, run_id)
 
     def _at_once(self, effect: ImmediateEffect) -> None:
         """Do what needs no waiting."""
@@ -141,8 +149,12 @@ class Hands:
                 Level.ERROR, f"run {card.run_id} of {card.name} is not in the ledger: {error}", "ledger"
             )
             self._notes.write(note, self._clock.monotonic())
+        await self.tidy(card.run_id)
 
     async def _start(self, card: JobCard) -> None:
+        if self._memory.ledger.card(card.run_id) is None:
+            # Another node may have been asked for this run: when all have died, this one alone knows of it.
+            await self._record(replace(card, state=JobState.QUEUED))
         try:
             order = await asyncio.to_thread(self._jobs.load_order, card)
             await self._supervisor.start(order)

@@ -45,6 +45,9 @@ def remember(state: StateFolder, key_path: Path) -> Remembered:
     else:
         record.save_incarnation(record.incarnation + 1)
     ledger = Ledger(state.ledger)
+    for card in ledger.cards():
+        if card.state.ended:  # it may have died before it could tidy up
+            state.runs.forget_checkpoints(card.run_id)
     if ledger.problem:
         problems.append(ledger.problem)
     for problem in problems:

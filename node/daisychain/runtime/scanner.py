@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daisychain.core.events import Event, JobsScanned
 from daisychain.core.ids import NodeId
 from daisychain.core.jobs import JobCard
-from daisychain.core.orders import LoadRun
+from daisychain.core.orders import CHECKPOINT_EVERY_S, LoadRun
 from daisychain.errors import JobError, StorageError
 from daisychain.host.clock import Clock
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
@@ -26,6 +26,19 @@ SHARE_OF_TIME = 100
 PAUSE_MAX_S = 60.0
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingWishes:
+    """What a person wants of every run on this node.
+
+    Attributes:
+        min_nodes: the first world of every job waits for so many, or more where the job says so.
+        checkpoint_every_s: see `LoadRun`.
+    """
+
+    min_nodes: int = 1
+    checkpoint_every_s: float = CHECKPOINT_EVERY_S
+
+
 class Scanner:
     """The node's jobs as last seen."""
 
@@ -35,13 +48,13 @@ class Scanner:
         state: StateFolder,
         folder: Path,
         settings: JobFolderSettings,
-        min_nodes: int = 1,
+        wishes: TrainingWishes = TrainingWishes(),
     ) -> None:
-        """``min_nodes``: the first world of every job waits for so many, or more where the job says so."""
         self._node_id = node_id
         self._state = state
         self._settings = settings
-        self.min_nodes = min_nodes
+        self.min_nodes = wishes.min_nodes
+        self._checkpoint_every_s = wishes.checkpoint_every_s
         self._folder = JobFolder(folder, settings)
         self._found: dict[str, FoundJob] = {}
         self.problem = ""
@@ -64,8 +77,15 @@ class Scanner:
                 f"this node's copy is not the one of run {card.run_id}",
                 "Copy the job's folder from the node that has it",
             )
-        run_folder = self._state.run_folder(card.run_id).resolve()
-        return LoadRun(card.run_id, self._node_id, job.name, str(job.folder.resolve()), str(run_folder))
+        run_folder = self._state.runs.folder(card.run_id).resolve()
+        return LoadRun(
+            run_id=card.run_id,
+            node_id=self._node_id,
+            job_name=job.name,
+            job_folder=str(job.folder.resolve()),
+            run_folder=str(run_folder),
+            checkpoint_every_s=self._checkpoint_every_s,
+        )
 
     async def run(self, clock: Clock, ledger: Ledger, post: Callable[[Event], None]) -> None:
         """Scan until cancelled; ``post`` gets JobsScanned after the first look and after each change."""

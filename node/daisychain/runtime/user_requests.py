@@ -83,7 +83,7 @@ class UserRequests:
         card = self._newest(name, lambda card: True)
         if card is None:
             raise AgentError(f"no run of a job {name!r} is known", "See `daisychain jobs` for what there is")
-        path = self.state.path / "runs" / card.run_id / "train.log"
+        path = self.state.runs.log(card.run_id)
         text, end = _read_from(path, offset)
         return LogChunk(card.run_id, text, end, card.state.ended)
 

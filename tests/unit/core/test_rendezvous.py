@@ -162,8 +162,61 @@ def test_the_first_world_waits_for_min_nodes_without_a_bound() -> None:
 def test_a_run_under_way_waits_for_nothing() -> None:
     office = Office()
     office.quiet_at, office.card = 9.9, replace(CARD, min_nodes=9)
-    office.trainers[2] = replace(READY, tick=5, step=5)
+    office.trainers[2] = replace(READY, tick=5, step=5, broken=Generation(TERM, 7, 1))
     assert names(office.plan(office.review())) == ["n1", "n2", "n3"]
+
+
+SAVED = replace(READY, tick=5, step=4)
+"""It was loaded from a checkpoint and has been in no world since."""
+
+
+def test_after_a_total_loss_the_first_world_waits_for_quiet_and_for_those_that_load() -> None:
+    """The greatest step may be on the disk of a node that comes a moment later."""
+    office = Office()
+    office.trainers = {1: SAVED, 2: SAVED, 3: LOADING}
+    office.chosen_at, office.quiet_at = 9.0, 9.0
+    assert office.review() == []
+    assert "2 s of quiet" in office.rendezvous.phase.waiting  # type: ignore[union-attr]
+    assert office.review(1.0) == []
+    assert "n3 to load digits" in office.rendezvous.phase.waiting  # type: ignore[union-attr]
+    office.trainers[3] = replace(SAVED, tick=9, step=8)
+    plan = office.plan(office.review(1.0))
+    assert names(plan) == ["n1", "n2", "n3"]
+    assert plan.reason == "the run goes on at step 8, from disk"
+
+
+def test_after_a_total_loss_min_nodes_are_waited_for_within_a_bound() -> None:
+    """A machine may be gone for good: a run that has begun goes on without it."""
+    office = Office(2)
+    office.trainers = {1: SAVED, 2: SAVED}
+    office.card, office.chosen_at = replace(CARD, min_nodes=3), 9.0
+    assert office.review() == []
+    assert office.rendezvous.deadline(office.now) == 9.0 + SETTINGS.loading_wait_s
+    assert office.review(SETTINGS.loading_wait_s - 1.1) == []
+    assert names(office.plan(office.review(0.1))) == ["n1", "n2"]
+
+
+def test_when_every_trainer_died_under_living_agents_those_that_load_again_are_waited_for() -> None:
+    """The run was chosen long ago, so that patience begins with the loss."""
+    office = Office()
+    office.run()
+    office.trainers = {1: LOADING, 2: LOADING, 3: LOADING}
+    assert office.review(100.0) == []
+    office.trainers[1] = SAVED
+    assert office.review(1.0) == []
+    assert "n2, n3 to load digits" in office.rendezvous.phase.waiting  # type: ignore[union-attr]
+    office.trainers[2] = SAVED
+    assert office.review(SETTINGS.loading_wait_s - 1.1) == []
+    assert names(office.plan(office.review(0.2))) == ["n1", "n2"]
+
+
+def test_a_lone_node_whose_trainer_died_goes_on_from_its_disk_at_once() -> None:
+    office = Office(1)
+    office.run()
+    office.trainers[1] = LOADING
+    office.review(30.0)
+    office.trainers[1] = SAVED
+    assert names(office.plan(office.review(1.0))) == ["n1"]
 
 
 def test_a_joiner_is_taken_in_after_a_moment_for_others() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from daisychain.core.ids import NodeId, Term
 from daisychain.errors import StorageError
-from daisychain.host.state_folder import RUNS_KEPT, NodeRecord, StateFolder, socket_of
+from daisychain.host.state_folder import NodeRecord, StateFolder, socket_of
 
 ME = NodeId("a" * 32)
 OTHER = NodeId("b" * 32)
@@ -87,16 +87,6 @@ def test_a_full_disk_does_not_keep_the_folder_from_being_locked(
 
 def test_the_folder_is_private(tmp_path: Path) -> None:
     assert StateFolder(tmp_path / "state").path.stat().st_mode & 0o777 == 0o700
-
-
-def test_old_run_folders_are_removed_newest_kept(tmp_path: Path) -> None:
-    folder = StateFolder(tmp_path)
-    for number in range(RUNS_KEPT + 5):
-        made = folder.run_folder(f"run-{number:03}")
-        os.utime(made, (number, number))
-    kept = sorted(entry.name for entry in (tmp_path / "runs").iterdir())
-    assert len(kept) == RUNS_KEPT
-    assert kept[-1] == f"run-{RUNS_KEPT + 4:03}"
 
 
 def test_a_path_too_long_for_a_socket_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -184,7 +184,11 @@ class Journal:
                 size += len(line)
                 if size >= FLUSH_BYTES:
                     break
-            self._write(b"".join(lines))
+            try:
+                self._write(b"".join(lines))
+            except StorageError as error:
+                self._trouble.met(WHAT, error)
+                raise
             for _ in lines:
                 self._pending.popleft()
             self._written += size
@@ -280,7 +284,6 @@ class Journal:
                     f"{error.message}; {waiting} bytes of the record wait in memory, and more cannot",
                     error.remedy,
                 ) from None
-            self._trouble.met(WHAT, error)
 
     def _write(self, data: bytes) -> None:
         """Write ``data`` behind the whole lines in the file.
