@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
+
+USUAL_STEPS = 20
+"""Steps before a join that tell what one usually takes."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Join:
 
     Attributes:
         took_s: from its trainer being ready to the first committed step with it.
-        pause_s: from the last step without it to the first one with it, less that step's own seconds.
+        pause_s: from the last step without it to the first one with it, less what a step usually takes.
         start_to_first_step_s: from the start of its process.
     """
 
@@ -58,6 +62,8 @@ def join(steps: Sequence[StepLine], size: int, started_at: float, ready_at: floa
     """Return how a node came into a world of ``size``, by the record of a member that was there before it."""
     for index, line in enumerate(steps):
         if line.at >= ready_at and line.size == size:
-            pause_s = line.at - steps[index - 1].at - line.step_s if index else 0.0
+            before = steps[max(0, index - USUAL_STEPS) : index]
+            usual_s = median(each.step_s for each in before) if before else 0.0
+            pause_s = line.at - before[-1].at - usual_s if before else 0.0
             return Join(line.at - ready_at, max(0.0, pause_s), line.at - started_at)
     return None

@@ -40,6 +40,7 @@ class PeerChain:
     def __init__(self, system: System, lan: Lan, names: Sequence[str], folder: Path, job: Path) -> None:
         self._system = system
         self._lan = lan
+        self._whole = False
         places = [lan.place(name) for name in names]
         hosts = folder / "hosts"
         hosts.write_text("".join(f"{place.address} {place.name}\n" for place in places))
@@ -62,6 +63,7 @@ class PeerChain:
         for node in self._nodes:
             node.start()
         self._together(self._nodes)
+        self._whole = True
 
     def close(self) -> None:
         """End every process."""
@@ -69,20 +71,25 @@ class PeerChain:
             node.end()
 
     def trials(self, counts: PeerCounts) -> Trials:
-        """Return what so many trials gave."""
+        """Return what so many trials gave. The host is killed last: the chain may not outlive it."""
         trials = Trials()
-        self.start()
-        for fault in Fault:
-            if fault is Fault.SIGKILL_TRAINER and self._system.one_process:
-                continue  # the same as the whole node
+        faults = sorted(Fault, key=Fault.SIGKILL_COORDINATOR.__eq__)
+        if self._system.one_process:
+            faults.remove(Fault.SIGKILL_TRAINER)  # the same as the whole node
+        for fault in faults:
             for _ in range(counts.silences if fault in SILENT else counts.kills):
-                self._trial(fault, trials, counts.none_after_s)
-                if trials.recoveries[fault][-1] is None:
+                if not self._whole:
+                    self.close()
+                    self.start()
+                if not self._trial(fault, trials, counts.none_after_s):
                     break
         return trials
 
-    def _trial(self, fault: Fault, trials: Trials, none_after_s: float) -> None:
-        """Do ``fault`` once, note how long the others took to go on, and make the chain whole again."""
+    def _trial(self, fault: Fault, trials: Trials, none_after_s: float) -> bool:
+        """Do ``fault`` once, note how long the others took to go on, and make the chain whole again.
+
+        Returns False when they did not go on: nobody is left to join.
+        """
         victim = self._nodes[0] if fault is Fault.SIGKILL_COORDINATOR else self._nodes[-1]
         others = [node for node in self._nodes if node is not victim]
         fault_at = time.time()
@@ -93,18 +100,16 @@ class PeerChain:
         victim.end()
         if fault is Fault.LINK_CUT:
             self._lan.heal(victim.seat.name)
-        if took_s is None:  # nobody is left to join
-            self.close()
-            self.start()
-            return
+        self._whole = took_s is not None
+        if not self._whole:
+            return False
         victim.start()
         self._together(self._nodes)
-        joins = [
-            join(node.log.steps, len(self._nodes), victim.started_at, victim.log.ready_at) for node in others
-        ]
-        if joins[0] is not None:
-            trials.joins.append(joins[0])
+        came = join(others[0].log.steps, len(self._nodes), victim.started_at, victim.log.ready_at)
+        if came is not None:
+            trials.joins.append(came)
         trials.took([line.step_s for line in others[0].log.steps[-STEADY_STEPS:]])
+        return True
 
     def _strike(self, fault: Fault, victim: PeerNode) -> None:
         strikes: dict[Fault, Callable[[], None]] = {
