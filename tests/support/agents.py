@@ -152,12 +152,24 @@ class Chain:
                 until(lambda pid=pid: is_gone(pid), 5.0, f"{node.name}'s trainer {pid} is left behind")  # type: ignore[misc]
 
 
+OTHER_INSTRUCTIONS = """
+import dataclasses, sys
+_made = daisychain.config.NodeConfig.supervisor_settings
+_command = ("env", "ATEN_CPU_CAPABILITY={value}", sys.executable, "-m", "daisychain.trainer")
+daisychain.config.NodeConfig.supervisor_settings = (
+    lambda *given: dataclasses.replace(_made(*given), command=_command)
+)
+"""
+"""A trainer's environment is its agent's choice: so it is the command that brings the variable."""
+
+
 def on_other_machine(facts: Mapping[str, str]) -> str:
     """Return a program that is `daisychain` on a machine with these facts in place of this one's.
 
-    Known are ``machine_id``, ``version`` (of DaisyChain) and ``torch_version``.
+    Known are ``machine_id``, ``version`` (of DaisyChain), ``torch_version``, and ``instructions``: what torch
+    may use of the processor, as ATEN_CPU_CAPABILITY has it.
     """
-    lines = ["import daisychain, daisychain.host.machine_id, daisychain.host.versions"]
+    lines = ["import daisychain, daisychain.config, daisychain.host.machine_id, daisychain.host.versions"]
     for fact, value in facts.items():
         match fact:
             case "machine_id":
@@ -166,6 +178,8 @@ def on_other_machine(facts: Mapping[str, str]) -> str:
                 lines.append(f"daisychain.__version__ = {value!r}")
             case "torch_version":
                 lines.append(f"daisychain.host.versions.torch_version = lambda: {value!r}")
+            case "instructions":
+                lines.append(OTHER_INSTRUCTIONS.format(value=value))
             case _:
                 raise ValueError(f"no fact of a machine: {fact}")
     return "\n".join([*lines, "from daisychain.cli.main import main", "main()"])

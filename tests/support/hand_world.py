@@ -11,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from daisychain.core.ids import Generation, RunId
@@ -42,10 +43,13 @@ STEP_S = 30.0
 class HandTrainer:
     """One trainer process and the agent's end of its socket pair."""
 
-    def __init__(self, index: int, job_folder: Path, run_folder: Path, node: HandWorld) -> None:
+    def __init__(
+        self, index: int, job_folder: Path, run_folder: Path, node: HandWorld, more: Mapping[str, str]
+    ) -> None:
         self.index = index
         self.node_id = plans.node_id(index)
         self.run_folder = run_folder
+        self.more = more
         self.reports: list[tuple[float, Report]] = []
         self.gone = False
         self._world = node
@@ -58,6 +62,7 @@ class HandTrainer:
             "PYTHONHASHSEED": "0",
             "GLOO_SOCKET_IFNAME": "lo",
             "PYTHONDONTWRITEBYTECODE": "1",
+            **more,
         }
         with theirs, log:
             self.process = subprocess.Popen(
@@ -161,10 +166,10 @@ class HandWorld:
         self._state_folder = state_folder
         self._counter = 0
 
-    def begin(self) -> HandTrainer:
-        """Start one more trainer and do not wait for it."""
+    def begin(self, more: Mapping[str, str] = MappingProxyType({})) -> HandTrainer:
+        """Start one more trainer, with ``more`` in its environment, and do not wait for it."""
         index = len(self.trainers)
-        trainer = HandTrainer(index, self.job_folder, self._state_folder / f"node{index}", self)
+        trainer = HandTrainer(index, self.job_folder, self._state_folder / f"node{index}", self, more)
         self.trainers.append(trainer)
         return trainer
 
@@ -172,15 +177,17 @@ class HandWorld:
         """Start trainers whose processes have ended anew, from their own run folders; return them ready."""
         for member in members:
             member.close()
-            self.trainers[member.index] = HandTrainer(member.index, self.job_folder, member.run_folder, self)
+            self.trainers[member.index] = HandTrainer(
+                member.index, self.job_folder, member.run_folder, self, member.more
+            )
         started = [self.trainers[member.index] for member in members]
         for trainer in started:
             trainer.wait(TrainerReady, timeout_s=READY_S)
         return started
 
-    def start(self, count: int = 1) -> list[HandTrainer]:
-        """Start ``count`` more trainers and wait until each is ready."""
-        started = [self.begin() for _ in range(count)]
+    def start(self, count: int = 1, more: Mapping[str, str] = MappingProxyType({})) -> list[HandTrainer]:
+        """Start ``count`` more trainers, see `begin`, and wait until each is ready."""
+        started = [self.begin(more) for _ in range(count)]
         for trainer in started:
             trainer.wait(TrainerReady, timeout_s=READY_S)
         return started

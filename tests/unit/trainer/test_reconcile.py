@@ -108,6 +108,11 @@ def test_of_two_that_differ_the_finite_one_keeps_its_state_else_the_lowest_id() 
     assert decide([record(1, 7, at=2.0), record(0, 7)], TOLERANCE).passes == ((1, 0),)
 
 
+def test_states_that_were_made_differently_are_passed_and_not_called_drifted() -> None:
+    members = [record(0, 0, at=1 + 1e-3, rounding=4), record(1, 0)]
+    assert decide(members, TOLERANCE) == Decision(passes=((0, 1),))
+
+
 def test_digests_decide_to_the_bit_where_they_are_told() -> None:
     assert decide([record(0, 7, digest="a"), record(1, 7, at=1.1, digest="a")], TOLERANCE).settled
     assert decide([record(0, 7, digest="a"), record(1, 7, digest="b")], TOLERANCE).drifted == (1,)

@@ -61,7 +61,8 @@ class Decision:
         apply: ranks that hold the reduction of a tick that others committed: each applies its own.
             While there are such ranks nothing else is decided; the members tell their records again.
         passes: (donor, receiver): the ranks that pass their state, and to whom, in this order.
-        drifted: those of the receivers that were at the donor's tick, with another state.
+        drifted: those of the receivers that were at the donor's tick, with another state; none before the
+            first tick, when states differ by how they were made: first weights are rounded, too.
     """
 
     apply: tuple[int, ...] = ()
@@ -105,7 +106,7 @@ def decide(records: Sequence[Record], tolerance: Tolerance) -> Decision:
     passes = tuple(
         (_donor(records, kept, donor, rank), rank) for rank in range(len(records)) if rank not in kept
     )
-    drifted = tuple(rank for _, rank in passes if rank in leaders)
+    drifted = tuple(rank for _, rank in passes if rank in leaders and newest > 0)
     return Decision(passes=passes, drifted=drifted)
 
 
