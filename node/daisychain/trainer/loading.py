@@ -72,6 +72,8 @@ class Run:
         self.repairs += len(drifted)
         for rank in drifted:
             log.warning("%s had drifted and was repaired", plan.members[rank].name)
+        if plan.rank_of(self.order.node_id) in drifted:
+            self.writer.distrust()
 
     def head(self) -> Head:
         """Return what a checkpoint of this moment tells of itself."""

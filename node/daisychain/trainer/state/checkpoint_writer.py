@@ -22,7 +22,7 @@ WHAT = "checkpoints"
 class CheckpointSettings:
     """How often, and at what cost. One is due so long after the last one began:
 
-        max(least_s, copy_factor * c, write_factor * w, b / bytes_per_s)
+        min(most_s, max(least_s, copy_factor * c, write_factor * w, b / bytes_per_s))
 
     where c is how long the last copy of the state took, w how long it took to hash and write it, and b its
     bytes. A chain that dies as a whole redoes at most that much, and w.
@@ -32,6 +32,7 @@ class CheckpointSettings:
         copy_factor: the training waits for the copy: at most 1/200 of its time.
         write_factor: writing takes a part of one core and of the disk: at most 1/20 of its time.
         bytes_per_s: what a disk takes on average, for years: 1 MB/s is 86 GB a day at most.
+        most_s: the largest states are written so often, one that slept in mid-write waits no longer.
         end_s: at an orderly end a checkpoint is written if the last took no longer than this.
     """
 
@@ -39,12 +40,13 @@ class CheckpointSettings:
     copy_factor: float = 200.0
     write_factor: float = 20.0
     bytes_per_s: float = 1e6
+    most_s: float = 1800.0
     end_s: float = 2.0
 
     def interval_s(self, copy_s: float, write_s: float, size_bytes: int) -> float:
         """Return how long after the beginning of a checkpoint the next one is due."""
         by_cost = max(self.copy_factor * copy_s, self.write_factor * write_s)
-        return max(self.least_s, by_cost, size_bytes / self.bytes_per_s)
+        return min(self.most_s, max(self.least_s, by_cost, size_bytes / self.bytes_per_s))
 
 
 class CheckpointWriter:
