@@ -24,6 +24,17 @@ class Fault(StrEnum):
     SIGTERM = "sigterm"  # an orderly leave
 
 
+PROMISED_P95_S: dict[str, float] = {
+    Fault.SIGKILL_WORKER: 0.5,
+    Fault.SIGKILL_COORDINATOR: 0.5,
+    Fault.SIGKILL_TRAINER: 0.5,
+    Fault.LINK_CUT: 2.5,
+    Fault.SIGSTOP: 2.5,
+    Fault.SIGTERM: 0.2,
+    JOIN: 0.5,
+}
+PROMISED_PAUSE_P95_S = 0.2
+
 SILENT = frozenset({Fault.LINK_CUT, Fault.SIGSTOP})
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from bench import report
 from bench.chain_audit import Losses
 from bench.chain_trials import SOURCE, ChainUnderTest
-from bench.faults import JOIN, Fault, Trials
+from bench.faults import JOIN, PROMISED_P95_S, PROMISED_PAUSE_P95_S, Fault, Trials
 from bench.peers.environment import NoPeersError, peer_systems
 from bench.peers.system import System
 from bench.peers.trials import PeerChain, PeerCounts
@@ -120,16 +120,18 @@ def print_table(told: Mapping[str, Any]) -> None:
     systems = {"DaisyChain": told, **told["peers"]}
     rows = []
     for kind in (*Fault, JOIN):
-        row = [str(kind)]
+        row = [str(kind), f"<= {PROMISED_P95_S[kind]:g} s"]
         for system in systems.values():
             figures = system["faults"].get(kind)
             row.append("-" if figures is None else report.seconds(figures["p50_s"]))
             row.append("-" if figures is None else report.seconds(figures["p95_s"]))
         rows.append(row)
-    columns = ["from the fault to the next committed step"]
+    columns = ["from the fault to the next committed step", "promised, p95"]
     columns += [f"{name} {part}" for name in systems for part in ("p50", "p95")]
     notes = [
-        f"join: {told['faults'][JOIN]}" if JOIN in told["faults"] else "join: nobody came back",
+        f"DaisyChain's pause for a joiner: p95 {told['faults'][JOIN]['pause_p95_s']} s "
+        f"(promised {PROMISED_PAUSE_P95_S:g} s); from its start to the first step with it: "
+        f"p95 {told['faults'][JOIN]['start_to_first_step_p95_s']} s",
         f"lost: {told['steps_lost']} steps, {told['samples_lost']} samples; "
         f"repeated: {told['samples_repeated']} samples",
     ]

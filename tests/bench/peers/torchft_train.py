@@ -29,7 +29,7 @@ def main() -> None:
     given = arguments()
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    log, job = StepWriter(given.log), load(given.job)
+    log, job = StepWriter(given.steps), load(given.job)
     net = job.Net()
     adam = torch.optim.Adam(net.parameters(), lr=1e-3)
     _, inputs, classes = job.samples()
@@ -85,7 +85,7 @@ def make_manager(given: argparse.Namespace, net: torch.nn.Module, adam: torch.op
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", type=Path, required=True)
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--steps", type=Path, required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--address", required=True)
     parser.add_argument("--lighthouse", required=True)

@@ -57,7 +57,7 @@ class Torchrun:
         }
         training = {
             "--job": seat.job,
-            "--log": seat.folder / "steps",
+            "--steps": seat.folder / "steps",
             "--checkpoint": seat.folder / "checkpoint.pt",
             "--checkpoint-steps": settings["steps between checkpoints"],
             "--nodes": seat.nodes,

@@ -25,7 +25,7 @@ def main() -> None:
     given = arguments()
     torch.set_num_threads(1)
     torch.manual_seed(7)
-    log, job = StepWriter(given.log), load(given.job)
+    log, job = StepWriter(given.steps), load(given.job)
     net = job.Net()
     adam = torch.optim.Adam(net.parameters(), lr=1e-3)
     _, inputs, classes = job.samples()
@@ -71,7 +71,7 @@ def restore(path: Path, net: torch.nn.Module, adam: torch.optim.Optimizer) -> in
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--job", type=Path, required=True)
-    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--steps", type=Path, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--checkpoint-steps", type=int, required=True)
     parser.add_argument("--nodes", type=int, required=True)
