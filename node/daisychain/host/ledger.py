@@ -13,7 +13,7 @@ from daisychain.errors import StorageError
 from daisychain.host.storage import read_bounded, set_aside, write_atomically
 
 LEDGER_MAX_CARDS = 4 * JOBS_MAX
-"""Most runs remembered; the oldest ended ones are forgotten first."""
+"""Most runs remembered; the oldest are forgotten first, those that ended before any other."""
 
 LEDGER_MAX_BYTES = 8 << 20
 """Largest ledger file accepted: LEDGER_MAX_CARDS with long reasons, with room to spare."""
@@ -76,10 +76,10 @@ class Ledger:
 
 
 def _without_oldest(cards: dict[RunId, JobCard]) -> dict[RunId, JobCard]:
-    """Return ``cards`` without the oldest ended runs beyond LEDGER_MAX_CARDS."""
+    """Return ``cards`` without the oldest beyond LEDGER_MAX_CARDS, ended runs first."""
     excess = len(cards) - LEDGER_MAX_CARDS
-    ended = sorted((card for card in cards.values() if card.state.ended), key=lambda card: card.submitted_at)
-    gone = {card.run_id for card in ended[: max(0, excess)]}
+    order = sorted(cards.values(), key=lambda card: (not card.state.ended, card.submitted_at))
+    gone = {card.run_id for card in order[: max(0, excess)]}
     return {run_id: card for run_id, card in cards.items() if run_id not in gone}
 
 

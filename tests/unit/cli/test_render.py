@@ -110,3 +110,11 @@ def test_jobs_show_why_a_run_failed() -> None:
     Console(file=stream, width=160).print(jobs_table([card]))
     assert "failed" in stream.getvalue()
     assert "data.csv:[3] no column 'y'" in stream.getvalue()
+
+
+def test_a_node_that_trains_and_cannot_write_is_named_with_the_remedy() -> None:
+    told = status()
+    trouble = "checkpoints are not written: no room. Make room on its disk."
+    trainer = replace(told.view.trainer, trouble=trouble)
+    text = printed(replace(told, view=replace(told.view, trainer=trainer)))
+    assert f"ada trains, but {trouble}" in text

@@ -6,6 +6,7 @@ from daisychain.core.effects import Effect, KillTrainer, Level, Note, StartTrain
 from daisychain.core.node import TrainerState
 from daisychain.core.orders import FormWorld, LeaveWorld, PeerBlobs, Ping
 from daisychain.core.reports import (
+    DiskTrouble,
     LocalBlob,
     Phase,
     Pong,
@@ -219,3 +220,28 @@ def test_a_failed_job_says_where_and_what_to_do() -> None:
     assert watch.status.reason == "model.py:12: division by zero. Mend the line."
     watch.exited(RUN, "exit code 1", 1.1)
     assert state(watch) is TrainerState.FAILED
+
+
+def test_what_cannot_be_written_is_told_to_all_until_it_is_written() -> None:
+    watch = training()
+    (note,) = watch.reported(RUN, DiskTrouble(RUN, "checkpoints are not written: no room"), 0.0)
+    assert isinstance(note, Note)
+    assert note.level is Level.WARNING
+    watch.reported(RUN, Progress(generation(1), 9, 11, 100, 0, 0.5, 32, 0.1, (16, 16), 320.0), 0.0)
+    assert watch.status.trouble == "checkpoints are not written: no room"
+    assert state(watch) is TrainerState.TRAINING
+    (note,) = watch.reported(RUN, DiskTrouble(RUN, ""), 0.0)
+    assert isinstance(note, Note)
+    assert note.level is Level.INFO
+    assert watch.status.trouble == ""
+
+
+def test_a_trainer_that_holds_what_its_disk_held_has_nothing_to_lose() -> None:
+    watch = TrainerWatch(SETTINGS)
+    watch.attend(CARD, "", 0.0)
+    watch.reported(RUN, TrainerReady(RUN, CAPACITY, "same", 9, 8, 100, 10), 0.0)
+    assert watch.fresh
+    watch.enter(plan(1, (1, 2)))
+    assert not watch.fresh
+    watch.reported(RUN, WorldBroken(generation(1), 11, 10, False, "closed by peer"), 0.0)
+    assert not watch.fresh

@@ -61,6 +61,18 @@ def test_the_ledger_is_bounded_and_forgets_the_oldest_ended(tmp_path: Path) -> N
     assert ledger.card(RunId("new-1")) is not None
 
 
+def test_runs_that_never_ended_do_not_fill_it_for_ever(tmp_path: Path) -> None:
+    """A job that is changed in mid-run leaves one behind each time."""
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger._cards = {
+        RunId(f"{number}-1"): replace(CARD, run_id=RunId(f"{number}-1"), submitted_at=float(number))
+        for number in range(LEDGER_MAX_CARDS)
+    }
+    ledger.record(replace(CARD, run_id=RunId("new-1"), submitted_at=1e9))
+    assert len(ledger.cards()) == LEDGER_MAX_CARDS
+    assert ledger.card(RunId("0-1")) is None
+
+
 def test_foreign_run_ids_have_no_submission() -> None:
     assert submission_of(RunId("abc")) == 0
     assert submission_of(RunId("abc-x")) == 0

@@ -24,6 +24,7 @@ from daisychain.trainer.record.journal import (
     StepLine,
     WorldInfo,
 )
+from daisychain.trainer.record.trouble import Trouble
 
 WORLD = WorldInfo(generation="1.1", size=2, coordinator="a", shares=(3, 5))
 
@@ -217,3 +218,101 @@ def test_a_full_disk_is_told_and_nothing_is_lost_once_there_is_room(
     short.close()
     whole.close()
     assert (tmp_path / "short").read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+@pytest.fixture
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """A disk that takes nothing until ``undo``."""
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    yield monkeypatch
+    monkeypatch.undo()
+
+
+def test_while_the_disk_takes_nothing_the_record_is_whole_all_the_same(
+    tmp_path: Path, clock: Clock, full_disk: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    path = tmp_path / "metrics.jsonl"
+    journal = Journal(path, clock, Trouble(told.append))
+    for line in LINES:
+        clock.now += FLUSH_EVERY_S
+        journal.append(line)
+    assert path.stat().st_size == 0
+    assert (list(journal.lines()), journal.tick, journal.last_step) == (LINES, 6, 4)
+    journal.truncate_after(3)
+    assert list(journal.lines()) == LINES[:3]
+    other = Journal(tmp_path / "other")
+    other.extend(journal.lines_after(0))
+    assert other.tick == 3
+    other.close()
+    assert len(told) == 1, "once a spell, not once a try"
+    assert "Make room on its disk" in told[0]
+    full_disk.undo()
+    clock.now += FLUSH_EVERY_S
+    journal.append(LINES[3])
+    assert path.read_bytes().count(b"\n") == 4
+    assert told[1:] == [""]
+    journal.close()
+
+
+def test_a_disk_that_fills_up_in_the_middle_keeps_what_it_has(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines in the file and lines that wait are one record: cut, passed on and read as one."""
+    journal = Journal(tmp_path / "metrics.jsonl", clock)
+    fill(journal, LINES[:3])
+    journal.flush()
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    fill(journal, LINES[3:])
+    assert list(journal.lines()) == LINES
+    assert journal.lines_after(1).count(b"\n") == 5
+    journal.truncate_after(4)
+    assert (list(journal.lines()), journal.last_step) == (LINES[:4], 3)
+    journal.truncate_after(1)
+    assert (list(journal.lines()), journal.last_step) == (LINES[:1], 1)
+    monkeypatch.undo()
+    journal.append(step(2))
+    journal.close()
+    assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 2
+
+
+def test_no_more_waits_than_the_bound(tmp_path: Path, clock: Clock, full_disk: pytest.MonkeyPatch) -> None:
+    full_disk.setattr("daisychain.trainer.record.journal.PENDING_MAX_BYTES", 2000)
+    journal = Journal(tmp_path / "metrics.jsonl", clock)
+    number = 0
+    with pytest.raises(StorageError, match=r"No space left.*bytes of the record wait in memory.*Make room"):
+        while number < 100:
+            number += 1
+            clock.now += FLUSH_EVERY_S
+            journal.append(step(number))
+    assert 5 < number < 50
+    journal.close()
+
+
+def test_a_bad_disk_is_tried_no_more_often_than_lines_are_written(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+
+    def full(fd: int, data: bytes, at: int) -> int:
+        tries.append(len(data))
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    journal = Journal(tmp_path / "metrics.jsonl", clock)
+    monkeypatch.setattr(os, "pwrite", full)
+    for number in range(1, 2001):  # far more than FLUSH_BYTES
+        clock.now += FLUSH_EVERY_S / 100
+        journal.append(step(number))
+    assert 19 <= len(tries) <= 22
+    assert max(tries) < FLUSH_BYTES + 1000
+    monkeypatch.undo()
+    journal.close()
+    assert (tmp_path / "metrics.jsonl").read_bytes().count(b"\n") == 2000
