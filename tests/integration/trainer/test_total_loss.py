@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from daisychain.core.reports import DiskTrouble, Progress, TrainerReady, WorldFormed
+from daisychain.core.reports import DiskTrouble, Progress, RunFinished, TrainerReady, WorldFormed
 from support.hand_world import HandTrainer, hand_world
 from support.job_folders import counting_job, whole_job
 from support.waiting import until
@@ -154,3 +154,23 @@ def test_a_full_disk_stops_nothing_is_told_and_is_over_when_there_is_room(tmp_pa
         assert [line["step"] for line in full.lines()] == list(range(1, 6001))
         world.shut_down(members)
         assert full.log().count("are not written") <= 2, "once a spell, not once a try"
+
+
+def test_a_node_without_room_to_the_end_trains_to_the_end_and_says_that_it_wrote_nothing(
+    tmp_path: Path,
+) -> None:
+    """The other one's result is whole."""
+    job = counting_job(tmp_path / "counting", 200)
+    with hand_world(job, tmp_path / "state", OFTEN_S) as world:
+        full, well = members = world.start(2)
+        resource.prlimit(full.process.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        world.form(members)
+        world.finish(members)
+        told = full.wait(RunFinished)[1]
+        assert "cannot be written" in told.unwritten
+        assert (told.step, well.wait(RunFinished)[1].unwritten) == (800, "")
+        world.shut_down(members)
+    audit = json.loads((job / "result" / "summary.json").read_text())["audit"]
+    assert (audit["samples_lost"], audit["samples_repeated"]) == (0, 0)
+    counts = load_file(job / "result" / "model.safetensors")["counts"]
+    assert torch.equal(counts, torch.full((64,), 200.0, dtype=torch.float64))
