@@ -129,9 +129,7 @@ def print_table(told: Mapping[str, Any]) -> None:
     columns = ["from the fault to the next committed step", "promised, p95"]
     columns += [f"{name} {part}" for name in systems for part in ("p50", "p95")]
     notes = [
-        f"DaisyChain's pause for a joiner: p95 {told['faults'][JOIN]['pause_p95_s']} s "
-        f"(promised {PROMISED_PAUSE_P95_S:g} s); from its start to the first step with it: "
-        f"p95 {told['faults'][JOIN]['start_to_first_step_p95_s']} s",
+        _of_joins(told["faults"].get(JOIN)),
         f"lost: {told['steps_lost']} steps, {told['samples_lost']} samples; "
         f"repeated: {told['samples_repeated']} samples",
     ]
@@ -140,6 +138,15 @@ def print_table(told: Mapping[str, Any]) -> None:
         for name, system in systems.items()
     ]
     report.show(f"{told['trials']} trials of each fault", columns, rows, notes)
+
+
+def _of_joins(figures: Mapping[str, Any] | None) -> str:
+    if figures is None:
+        return "no node came back"
+    return (
+        f"DaisyChain's training pauses for a joiner: p95 {figures['pause_p95_s']} s (promised "
+        f"{PROMISED_PAUSE_P95_S:g} s); its first step comes {figures['start_to_first_step_p95_s']} s after its start"
+    )
 
 
 if __name__ == "__main__":
