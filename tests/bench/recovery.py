@@ -145,7 +145,7 @@ def _of_joins(figures: Mapping[str, Any] | None) -> str:
         return "no node came back"
     return (
         f"DaisyChain's training pauses for a joiner: p95 {figures['pause_p95_s']} s (promised "
-        f"{PROMISED_PAUSE_P95_S:g} s); from its start to its first step: {figures['start_to_first_step_p95_s']} s"
+        f"{PROMISED_PAUSE_P95_S:g} s); from start to first step {figures['start_to_first_step_p95_s']} s"
     )
 
 
