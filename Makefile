@@ -10,7 +10,7 @@ BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format lint types imports unit simulation integration rig bench-recovery clean
+.PHONY: help demo test test-long check format lint types imports unit simulation integration rig bench-recovery bench-reproducible bench-drift clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -72,6 +72,12 @@ test-long: $(STAMP) ## The long ones: whole demos compared with one process, a s
 
 bench-recovery: $(BENCH_STAMP) ## From a fault to the next step, beside torchft and torchrun (root; QUICK=1: 4 minutes)
 	PYTHONPATH=tests $(BIN)/python -m bench.recovery
+
+bench-reproducible: $(STAMP) ## What reproducible mode costs, for three models (QUICK=1: a minute)
+	PYTHONPATH=tests $(BIN)/python -m bench.reproducible
+
+bench-drift: $(STAMP) ## How far replicas that round differently drift apart: what the tolerance is made from
+	PYTHONPATH=tests $(BIN)/python -m bench.drift
 
 clean: ## Remove what was built
 	rm -rf $(VENV) $(BENCH_VENV) build node/*.egg-info
