@@ -64,6 +64,15 @@ integration: $(STAMP) ## Real processes, sockets and gloo
 rig: $(STAMP) ## The rig's own tests: shaped links, cuts, quotas, seen in real traffic (needs root)
 	$(BIN)/pytest -q tests/rig
 
+.PHONY: matrix matrix-quick
+MATRIX = PYTHONPATH=node:tests $(BIN)/python -m rig.run_matrix
+
+matrix: $(STAMP) ## Every fault by role and phase, on real nodes in network namespaces; ROW=name: that one alone
+	$(MATRIX) $(if $(ROW),--row '$(ROW)')
+
+matrix-quick: $(STAMP) ## A selection of it: every fault, every phase, every pair of fault and role
+	$(MATRIX) --quick
+
 test: $(STAMP) ## Every test but the long ones
 	$(BIN)/pytest -q --durations=15 -m "not long" tests
 

@@ -19,6 +19,7 @@ from daisychain.net.identity.cluster_key import ClusterKey
 from rig.node import Place, RigNode, spawn
 from rig.stops import Board, Point, Stop
 from support.agent_node import LEAVE_S, is_gone
+from support.cgroups import CpuGroup
 from support.waiting import until
 
 GONE_S = 5.0
@@ -48,6 +49,7 @@ class RigChain:
         self.board = Board(folder / "board")
         self.nodes: list[RigNode] = []
         self._disks: list[Path] = []
+        self._closed = False
 
     def prepare(self, name: str) -> Path:
         """Return the jobs folder of the node that will be called ``name``."""
@@ -64,8 +66,10 @@ class RigChain:
         self._disks.append(state)
         return state
 
-    def start(self, place: Place, *flags: str, clock_offset_s: float = 0.0) -> RigNode:
-        """Start an agent at ``place``; `RigNode.await_start` waits until it answers."""
+    def start(
+        self, place: Place, *flags: str, clock_offset_s: float = 0.0, within: CpuGroup | None = None
+    ) -> RigNode:
+        """Start an agent at ``place``, in a control group if given; `RigNode.await_start` waits for it."""
         name = place.name
         jobs, state = self.prepare(name), self.folder / name / "state"
         entry = [sys.executable, "-m", "rig.agent_entry", "--board", str(self.board.path), "--node", name]
@@ -73,6 +77,8 @@ class RigChain:
         entry += ["--state-folder", str(state), "--jobs-folder", str(jobs), "--key-file", str(self.key)]
         entry += ["--port", "0", "--network", "lan" if place.namespace else "loopback"]
         command = place.starting([*entry, *flags])
+        if within is not None:
+            command = within.starting(command)
         log, environment = self.folder / name / "log", environment_of_rig()
         node = RigNode(
             name=name,
@@ -111,7 +117,10 @@ class RigChain:
         return [" ".join(process.cmdline()) for process in self._processes()]
 
     def close(self) -> None:
-        """Ask every agent to leave; what does not end is killed, and is an `AssertionError`."""
+        """Ask every agent to leave; what does not end is killed, and is an `AssertionError`. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
         self.board.close()
         late = []
         for node in self.nodes:

@@ -72,9 +72,9 @@ def check_ended(nodes: Sequence[RigNode], alone: Path, mode: Mode) -> Ended:
         steps = [line["step"] for line in node.journal(JOB) if "samples" in line]
         assert steps == list(range(1, STEPS + 1)), f"{node.name}'s record: {steps}"
         assert summary["repairs"] == 0, f"{node.name} saw drift repaired"
-    models = {_model(node).read_bytes() for node in nodes}
+    models = {model_of(node).read_bytes() for node in nodes}
     assert len(models) == 1, f"{[node.name for node in nodes]} hold {len(models)} different models"
-    assert_like(load_file(_model(nodes[0])), load_file(alone), mode)
+    assert_like(load_file(model_of(nodes[0])), load_file(alone), mode)
     worlds = tuple((w["size"], w["first_step"], w["last_step"]) for w in audit["worlds"])
     return Ended(worlds, audit["coordinator_changes"])
 
@@ -103,12 +103,13 @@ def scratch_left(node: RigNode) -> list[str]:
     return [str(path) for path in names if path.name.startswith(made) or path.name.endswith((".new", ".tmp"))]
 
 
-def open_sockets_of(node: RigNode) -> list[str]:
+def sockets_left(node: RigNode) -> list[str]:
     """Return the sockets in the file system that an ended node left; a killed one may leave its agent's."""
     return [str(path) for path in node.state.rglob("*") if path.is_socket()]
 
 
-def _model(node: RigNode) -> Path:
+def model_of(node: RigNode) -> Path:
+    """Return the file of the model that the node published."""
     return node.jobs / JOB / "result" / "model.safetensors"
 
 

@@ -148,8 +148,8 @@ def _follow_run(halts: Halts) -> None:
     from daisychain.trainer import loop
     from daisychain.trainer.loading import Run, load_run
 
-    def load_and_follow(order: LoadRun, tell_trouble: Callable[[str], None]) -> Run:
-        run = load_run(order, tell_trouble)
+    def load_and_follow(order: LoadRun, *rest: Any) -> Run:
+        run = load_run(order, *rest)
         halts.step = lambda: run.state.step
         return run
 

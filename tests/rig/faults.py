@@ -1,0 +1,174 @@
+"""Every fault of the matrix as it is done to a scene, and how it is mended afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+
+from daisychain.core.jobs import JobState
+from rig.garbage import Garbage, listening
+from rig.jobs import JOB, Trouble, make_trouble
+from rig.matrix import Fault
+from rig.scene import AT, Scene
+from support.progress import trains_together
+from support.waiting import until
+
+SPARE_BYTES = 64 << 20
+"""What a starved trainer may still take: enough to go on, too little for what the job then asks for."""
+
+QUOTA_CPUS = 0.25
+SETTLED_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """How a fault is done.
+
+    Attributes:
+        do: does it; returns Unix seconds just before.
+        mend: undoes it, once the others went on.
+        at_once: whether the step at which the victim stands is the last one that its world commits.
+    """
+
+    do: Callable[[Scene], float]
+    mend: Callable[[Scene], None] = lambda _: None
+    at_once: bool = True
+
+
+def _thaw(scene: Scene) -> None:
+    scene.victim.thaw()
+
+
+def _kill_with_workers(scene: Scene) -> float:
+    workers = psutil.Process(scene.victim.trainer()).children()
+    assert workers, "the job has forked no process"
+    return scene.victim.kill_trainer()
+
+
+def _cut(scene: Scene) -> float:
+    at = time.time()
+    scene.net.cut(scene.victim.name)
+    return at
+
+
+def _cut_one_way(scene: Scene) -> float:
+    at = time.time()
+    for other in scene.others:
+        scene.net.cut_one_way(scene.victim.name, other.name)
+    return at
+
+
+def _cut_pair(scene: Scene) -> float:
+    at = time.time()
+    worker = next(node for node in scene.others if not node.leads())
+    scene.net.cut_pair(scene.victim.name, worker.name)
+    return at
+
+
+def _part(scene: Scene) -> float:
+    at = time.time()
+    scene.net.partition([node.name for node in scene.half()])
+    return at
+
+
+def _join_halves(scene: Scene) -> None:
+    """Heal once both halves have gone further."""
+    halves = (scene.half(), [node for node in scene.nodes if node not in scene.half()])
+    for half in halves:
+        trains_together(half)
+    terms = {status.view.term for node in scene.nodes if (status := node.status()) is not None}
+    assert len(terms) == 2, f"two halves in {len(terms)} terms: {terms}"
+    if scene.apart:
+        assert len({term.number for term in terms}) == 1, f"terms of different numbers: {terms}"
+    scene.net.mend()
+
+
+def _starve(scene: Scene) -> float:
+    at = scene.victim.starve(SPARE_BYTES)
+    make_trouble(scene.victim.folder, Trouble.HUNGRY)
+    return at
+
+
+def _kill_all(scene: Scene) -> float:
+    at = time.time()
+    for node in scene.nodes:
+        node.kill()
+    return at
+
+
+def _start_all(scene: Scene) -> None:
+    for node in scene.nodes:
+        node.start()
+    for node in scene.nodes:
+        node.await_start()
+
+
+def _fall_behind(scene: Scene) -> float:
+    """Take the victim away; the others drop the run for a new one of the same job, and it comes back."""
+    at = scene.victim.kill()
+    scene.release()
+    other = scene.others[0]
+    before = other.client.cancel(JOB).run_id
+    for node in scene.others:
+        until(lambda node=node: node.state_of(JOB) is JobState.CANCELLED, SETTLED_S, "it goes on")  # type: ignore[misc]
+    assert other.client.submit(JOB).card.run_id != before
+    trains_together(scene.others)
+    assert scene.others[0].step() < AT, "the new run is further than the old one was"
+    scene.victim.start()
+    return at
+
+
+def _send_garbage(scene: Scene) -> float:
+    """Have all but the victim open their ports for gloo, and be talked to before the world can form."""
+    at = time.time()
+    agents = {(node.name, port) for node in scene.nodes for _, port in listening(node)}
+    garbage = scene.garbage = Garbage(scene.nodes)
+    for stop in scene.stops:
+        if stop.node != scene.victim.name:
+            stop.release()
+    until(lambda: len(garbage.hit - agents) >= len(scene.others), 1.4, "no port of gloo was found")
+    assert agents <= garbage.hit, "not every agent was talked to"
+    return at
+
+
+def _end_garbage(scene: Scene) -> None:
+    if scene.garbage is not None:
+        scene.garbage.end()
+
+
+def _cancel(scene: Scene) -> float:
+    at = time.time()
+    scene.victim.client.cancel(JOB)
+    return at
+
+
+def _slow_down(scene: Scene) -> float:
+    at = time.time()
+    scene.groups[scene.victim.name].allow(QUOTA_CPUS)
+    return at
+
+
+DEEDS: dict[Fault, Deed] = {
+    Fault.AGENT_KILLED: Deed(lambda scene: scene.victim.kill_agent()),
+    Fault.TRAINER_KILLED: Deed(lambda scene: scene.victim.kill_trainer()),
+    Fault.WORKERS_LEFT: Deed(_kill_with_workers),
+    Fault.NODE_KILLED: Deed(lambda scene: scene.victim.kill()),
+    Fault.NODE_FROZEN: Deed(lambda scene: scene.victim.freeze(), _thaw),
+    Fault.AGENT_FROZEN: Deed(lambda scene: scene.victim.freeze(trainer=False), _thaw, at_once=False),
+    Fault.TRAINER_FROZEN: Deed(lambda scene: scene.victim.freeze(agent=False), _thaw),
+    Fault.LINK_CUT: Deed(_cut, lambda scene: scene.net.mend()),
+    Fault.ONE_WAY_CUT: Deed(_cut_one_way, lambda scene: scene.net.mend()),
+    Fault.NO_ROUTE: Deed(_cut_pair, lambda scene: scene.net.mend()),
+    Fault.HALVES: Deed(_part, _join_halves),
+    Fault.OUT_OF_MEMORY: Deed(_starve),
+    Fault.LEAVES: Deed(lambda scene: scene.victim.terminate()),
+    Fault.ALL_KILLED: Deed(_kill_all, _start_all, at_once=False),
+    Fault.OLD_DISK: Deed(_fall_behind, at_once=False),
+    Fault.GARBAGE: Deed(_send_garbage, _end_garbage, at_once=False),
+    Fault.CANCELLED: Deed(_cancel, at_once=False),
+    Fault.QUOTA_CHANGED: Deed(_slow_down, at_once=False),
+    Fault.CLOCK_OFFSET: Deed(lambda _: time.time(), at_once=False),
+}
