@@ -67,14 +67,23 @@ class RigChain:
         return state
 
     def start(
-        self, place: Place, *flags: str, clock_offset_s: float = 0.0, within: CpuGroup | None = None
+        self,
+        place: Place,
+        *flags: str,
+        clock_offset_s: float = 0.0,
+        checkpoint_every_s: float = 0.0,
+        within: CpuGroup | None = None,
     ) -> RigNode:
-        """Start an agent at ``place``, in a control group if given; `RigNode.await_start` waits for it."""
+        """Start an agent at ``place``, in a control group if given; `RigNode.await_start` waits for it.
+
+        ``checkpoint_every_s``: of its trainers, 0 = as the product has it.
+        """
         name = place.name
         jobs, state = self.prepare(name), self.folder / name / "state"
         entry = [sys.executable, "-m", "rig.agent_entry", "--board", str(self.board.path), "--node", name]
-        entry += [f"--clock-offset={clock_offset_s}", "--", "node", "--name", name, "--no-tailnet"]
-        entry += ["--state-folder", str(state), "--jobs-folder", str(jobs), "--key-file", str(self.key)]
+        entry += [f"--clock-offset={clock_offset_s}", f"--checkpoint-every={checkpoint_every_s}", "--"]
+        entry += ["node", "--name", name, "--no-tailnet", "--key-file", str(self.key)]
+        entry += ["--state-folder", str(state), "--jobs-folder", str(jobs)]
         entry += ["--port", "0", "--network", "lan" if place.namespace else "loopback"]
         command = place.starting([*entry, *flags])
         if within is not None:

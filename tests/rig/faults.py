@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 
@@ -30,12 +32,14 @@ class Deed:
     Attributes:
         do: does it; returns Unix seconds just before.
         mend: undoes it, once the others went on.
+        apart: both sides train on, each without the other.
         at_once: whether the step at which the victim stands is the last one that its world commits.
     """
 
     do: Callable[[Scene], float]
     mend: Callable[[Scene], None] = lambda _: None
     at_once: bool = True
+    apart: bool = False
 
 
 def _thaw(scene: Scene) -> None:
@@ -92,6 +96,30 @@ def _starve(scene: Scene) -> float:
     return at
 
 
+def _trouble(scene: Scene, trouble: Trouble, *, everywhere: bool = False) -> float:
+    at = time.time()
+    for node in scene.nodes if everywhere else [scene.victim]:
+        make_trouble(node.folder, trouble)
+    return at
+
+
+def _fill_disk(scene: Scene) -> float:
+    at = time.time()
+    with contextlib.suppress(OSError), _filler(scene).open("wb") as file:
+        while True:
+            file.write(bytes(1 << 16))
+            file.flush()
+    return at
+
+
+def _filler(scene: Scene) -> Path:
+    return scene.victim.state / "filler"
+
+
+def _make_room(scene: Scene) -> None:
+    _filler(scene).unlink()
+
+
 def _kill_all(scene: Scene) -> float:
     at = time.time()
     for node in scene.nodes:
@@ -135,8 +163,7 @@ def _send_garbage(scene: Scene) -> float:
 
 
 def _end_garbage(scene: Scene) -> None:
-    if scene.garbage is not None:
-        scene.garbage.end()
+    scene.end_garbage()
 
 
 def _cancel(scene: Scene) -> float:
@@ -159,11 +186,15 @@ DEEDS: dict[Fault, Deed] = {
     Fault.NODE_FROZEN: Deed(lambda scene: scene.victim.freeze(), _thaw),
     Fault.AGENT_FROZEN: Deed(lambda scene: scene.victim.freeze(trainer=False), _thaw, at_once=False),
     Fault.TRAINER_FROZEN: Deed(lambda scene: scene.victim.freeze(agent=False), _thaw),
-    Fault.LINK_CUT: Deed(_cut, lambda scene: scene.net.mend()),
-    Fault.ONE_WAY_CUT: Deed(_cut_one_way, lambda scene: scene.net.mend()),
-    Fault.NO_ROUTE: Deed(_cut_pair, lambda scene: scene.net.mend()),
-    Fault.HALVES: Deed(_part, _join_halves),
+    Fault.LINK_CUT: Deed(_cut, lambda scene: scene.net.mend(), apart=True),
+    Fault.ONE_WAY_CUT: Deed(_cut_one_way, lambda scene: scene.net.mend(), apart=True),
+    Fault.NO_ROUTE: Deed(_cut_pair, lambda scene: scene.net.mend(), apart=True),
+    Fault.HALVES: Deed(_part, _join_halves, apart=True),
     Fault.OUT_OF_MEMORY: Deed(_starve),
+    Fault.RAISES: Deed(lambda scene: _trouble(scene, Trouble.RAISE)),
+    Fault.NOT_A_NUMBER: Deed(lambda scene: _trouble(scene, Trouble.NAN)),
+    Fault.FAILS_TWICE: Deed(lambda scene: _trouble(scene, Trouble.RAISE, everywhere=True)),
+    Fault.DISK_FULL: Deed(_fill_disk, _make_room, at_once=False),
     Fault.LEAVES: Deed(lambda scene: scene.victim.terminate()),
     Fault.ALL_KILLED: Deed(_kill_all, _start_all, at_once=False),
     Fault.OLD_DISK: Deed(_fall_behind, at_once=False),

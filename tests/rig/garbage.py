@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rig.node import RigNode
-from support.namespaces import inside
+from support.namespaces import enter_with_this_thread
 
 LISTENS = "0A"
 SAID = (b"GET / HTTP/1.1\r\n\r\n", b"\x00" * 64, b"\xff" * 4096)
@@ -29,10 +29,7 @@ class Garbage:
         self._nodes = list(nodes)
         self._dice = random.Random(seed)
         self._over = threading.Event()
-        place = nodes[0].place
-        self._thread = threading.Thread(
-            target=lambda: inside(place.namespace, self._talk), name="rig-garbage", daemon=True
-        )
+        self._thread = threading.Thread(target=self._talk, name="rig-garbage", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
@@ -40,6 +37,7 @@ class Garbage:
         self._thread.join()
 
     def _talk(self) -> None:
+        enter_with_this_thread(self._nodes[0].place.namespace)
         while not self._over.is_set():
             for node in self._nodes:
                 for host, port in listening(node):

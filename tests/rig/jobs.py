@@ -59,13 +59,11 @@ def dataset(split):
 def loss(model, batch):
     pause()
     wrong = trouble()
-    if "once" in wrong:
-        (HERE / "trouble").unlink()
     if "workers" in wrong:
         work()
         (HERE / "trouble").unlink()
     if "raise" in wrong:
-        raise RuntimeError("this node's disk has a hole")
+        raise RuntimeError("a hole in the disk")
     if "hungry" in wrong:
         torch.ones(1 << 28)
     inputs, targets = batch
@@ -96,9 +94,7 @@ class Trouble(StrEnum):
     """What the job's code does on a node that is told so."""
 
     WORKERS = "workers"  # forks a process that lives on
-    RAISE_ONCE = "raise once"
     RAISE = "raise"
-    NAN_ONCE = "nan once"
     NAN = "nan"
     HUNGRY = "hungry"  # asks for a gigabyte with every batch
 

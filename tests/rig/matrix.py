@@ -29,6 +29,10 @@ class Fault(StrEnum):
     NO_ROUTE = "no-route"  # it and one other worker do not reach each other
     HALVES = "halves"  # four nodes in two halves that both go on
     OUT_OF_MEMORY = "out-of-memory"
+    RAISES = "raises"  # the job's code raises on this node only
+    NOT_A_NUMBER = "nan"  # the job's loss is NaN on this node only
+    FAILS_TWICE = "fails-twice"  # the job's code raises wherever it is tried
+    DISK_FULL = "disk-full"
     LEAVES = "leaves"  # SIGTERM
     ALL_KILLED = "all-killed"
     OLD_DISK = "old-disk"  # it comes back with an earlier run of the job, further on than the chain is now
@@ -55,6 +59,7 @@ class Phase(StrEnum):
     TRANSFER = "transfer"  # the state is about to be passed to a joiner, which is the worker that is hit
     FORMING = "forming"  # the first world
     REFORMING = "re-forming"  # a second fault, while the world forms again after the first
+    CHECKPOINT = "checkpoint"  # the victim is about to copy its state for one
     COMMIT = "commit"  # the victim saw a commit that another rank did not
     LAST_STEP = "last-step"
 
@@ -77,7 +82,7 @@ class Expected:
         fate: of the victim.
         within_s: from the fault to the next step committed by others, at most, on a machine that is busy with
             another row; 0 = no step waits for it. What it takes on a quiet one is the bench's affair.
-        says: words in the reason with which it stands by; for one that rejoins, until it does.
+        says: words that some node tells of the victim, or of the run: why it stands by, cannot write, failed.
         job: how the run ends; when finished: nothing lost, nothing repeated, one state on all members, and
             the model that one process makes.
     """
@@ -120,6 +125,8 @@ NOTICED_S, SILENT_S = 2.5, 6.0
 """A death that the kernel tells the others; a silence that they must notice themselves."""
 
 LEAVES_NO_CHOICE = "what it does to a world does not depend on the phase; the others are seen with the node's"
+
+JOBS_CODE = "its code runs while a step or an evaluation is computed, and in no other phase"
 
 LINES = (
     Line(Fault.NODE_KILLED, BOTH, EVERY_PHASE, Expected(Fate.GONE, NOTICED_S)),
@@ -182,6 +189,34 @@ LINES = (
         (Phase.MID_RUN,),
         Expected(Fate.STANDS_BY, SILENT_S, "memory"),
         "memory is asked for while a step is computed, and in no other phase",
+    ),
+    Line(
+        Fault.RAISES,
+        BOTH,
+        (Phase.MID_RUN, Phase.EVALUATION),
+        Expected(Fate.STANDS_BY, SILENT_S, "a hole in the disk"),
+        JOBS_CODE,
+    ),
+    Line(
+        Fault.NOT_A_NUMBER,
+        BOTH,
+        (Phase.MID_RUN,),
+        Expected(Fate.STANDS_BY, SILENT_S, "NaN or infinite"),
+        JOBS_CODE,
+    ),
+    Line(
+        Fault.FAILS_TWICE,
+        (Role.ALL,),
+        (Phase.MID_RUN, Phase.EVALUATION),
+        Expected(Fate.STAYS, says="a hole in the disk", job=JobState.FAILED),
+        JOBS_CODE,
+    ),
+    Line(
+        Fault.DISK_FULL,
+        BOTH,
+        (Phase.CHECKPOINT,),
+        Expected(Fate.STAYS, says="Make room"),
+        "the disk is written to at checkpoints, and at the end, where the run is finished all the same",
     ),
     Line(
         Fault.ALL_KILLED,

@@ -17,16 +17,20 @@ from rig.faults import DEEDS
 from rig.jobs import JOB, Mode
 from rig.matrix import Fate, Fault, Phase, Row, rows
 from rig.node import RigNode
-from rig.outcome import Ended, check_ended, finished, model_of, scratch_left, sockets_left
+from rig.outcome import Ended, check_ended, check_models, finished, model_of, scratch_left, sockets_left
 from rig.requirements import RigUnavailable
-from rig.scene import POINTS, SLOW_S, TEN_YEARS_S, Scene, set_scene
+from rig.scene import SLOW_S, TEN_YEARS_S, Scene, point_of, set_scene
 from support.agent_node import LEAVE_S
 from support.progress import next_step_s, trains_together
 from support.waiting import until
 
 BACK_S = 60.0
 SAID_S = 15.0
-CANCELLED_S = 10.0
+ENDED_S = 10.0
+
+AT_LEAST = (Phase.TRANSFER, Phase.FORMING, Phase.REFORMING, Phase.CHECKPOINT)
+"""Phases that come at no step known beforehand."""
+
 EXIT_FAILED, EXIT_UNAVAILABLE = 1, 3
 
 
@@ -45,19 +49,19 @@ def run_row(row: Row, alone: Path) -> Seen:
         scene.arrive()
         check_landing(scene)
         deed = DEEDS[row.fault]
-        if row.expected.fate is Fate.REJOINS:
+        if row.expected.fate is Fate.REJOINS or row.expected.says:
             scene.pace.set(SLOW_S[row.mode])
         at = deed.do(scene)
         scene.release()
-        if row.expected.job is JobState.CANCELLED:
-            check_cancelled(scene)
-            seen: float | None = None
-        else:
+        seen: float | None = None
+        if row.expected.job is JobState.FINISHED:
             see_through(scene)
             scene.pace.set(0.0)
-            ended = check_ended(members(scene), alone, row.mode)
+            ended = check_ended(members(scene), alone, row.mode, apart=deed.apart)
             seen = check_record(scene, ended, at)
-        check_fate_at_end(scene, alone)
+            check_fate_at_end(scene, alone)
+        else:
+            check_without_result(scene)
         stop_all(scene)
     landed = "from the start" if scene.where is None else f"{scene.where.point} at step {scene.where.step}"
     return Seen(f"{scene.victim.name}, {landed}", seen)
@@ -67,9 +71,9 @@ def check_landing(scene: Scene) -> None:
     """Assert that the victim's trainer stands at this moment where the row wants it to be hit."""
     if scene.where is None:
         return
-    point, step = POINTS[scene.row.phase]
+    point, step = point_of(scene.row)
     assert scene.where.point is point, scene.where
-    exact = scene.row.phase not in (Phase.TRANSFER, Phase.FORMING, Phase.REFORMING)
+    exact = scene.row.phase not in AT_LEAST
     assert scene.where.step == step if exact else scene.where.step >= step, scene.where
     held = [stop for stop in scene.stops if stop.node == scene.victim.name and stop.held]
     assert held, f"{scene.victim.name} stands no longer at {point}"
@@ -82,27 +86,19 @@ def see_through(scene: Scene) -> None:
         case Fate.GONE:
             pass  # whoever is left goes on: the end shows it
         case Fate.STAYS:
+            await_words(scene)
             deed.mend(scene)
         case Fate.LATE:
             for node in scene.others:
                 until(partial(finished, node), BACK_S, f"{node.name} does not finish the run")
             deed.mend(scene)
         case Fate.STANDS_BY:
-            until(
-                lambda: says(scene.victim, row.expected.says),
-                SAID_S,
-                f"it does not say {row.expected.says!r}",
-            )
+            await_words(scene)
             trains_together(scene.others)
         case Fate.REJOINS:
             if row.expected.within_s and row.fault is not Fault.HALVES:
                 trains_together(scene.others)
-            if row.expected.says:
-                until(
-                    lambda: any(says(node, row.expected.says) for node in scene.nodes),
-                    SAID_S,
-                    f"nobody says {row.expected.says!r}",
-                )
+            await_words(scene)
             deed.mend(scene)
             trains_together(members(scene), BACK_S)
         case _:
@@ -115,12 +111,21 @@ def members(scene: Scene) -> list[RigNode]:
     return [*scene.others, scene.victim] if comes_back else list(scene.others)
 
 
+def await_words(scene: Scene) -> None:
+    """Wait until some node says what the row expects to be said."""
+    words = scene.row.expected.says
+    if words:
+        running = [node for node in scene.nodes if node.running]
+        until(lambda: any(says(node, words) for node in running), SAID_S, f"nobody says {words!r}")
+
+
 def says(node: RigNode, words: str) -> bool:
     """Whether a node tells, of itself or of a peer, a reason with these words."""
     status = node.status()
     if status is None:
         return False
-    told = [status.view.standby, *(peer.standby for peer in status.view.peers)]
+    told = [status.view.standby, status.view.trainer.trouble]
+    told += [text for peer in status.view.peers for text in (peer.standby, peer.trainer.trouble)]
     told += [card.reason for card in status.view.jobs]
     return any(words in text for text in told)
 
@@ -128,7 +133,7 @@ def says(node: RigNode, words: str) -> bool:
 def check_record(scene: Scene, ended: Ended, at: float) -> float | None:
     """Assert where the broken world ended, and how soon the next one went on; return the latter's seconds."""
     row, deed = scene.row, DEEDS[scene.row.fault]
-    in_step = row.phase in (Phase.MID_RUN, Phase.EVALUATION, Phase.COMMIT, Phase.LAST_STEP)
+    in_step = row.phase not in (Phase.EARLY, Phase.TRANSFER, Phase.FORMING, Phase.REFORMING)
     if row.expected.fate is Fate.STAYS and row.phase is not Phase.FORMING:
         assert len(ended.worlds) == 1, f"a world broke: {ended.worlds}"
     elif deed.at_once and in_step and scene.where is not None:
@@ -140,15 +145,17 @@ def check_record(scene: Scene, ended: Ended, at: float) -> float | None:
     return took_s
 
 
-def check_cancelled(scene: Scene) -> None:
-    """Assert that the run ends as cancelled everywhere, and nothing of it goes on."""
+def check_without_result(scene: Scene) -> None:
+    """Assert that the run ends without a result everywhere, as expected, and nothing of it goes on."""
+    wanted = scene.row.expected.job
+    await_words(scene)
     for node in scene.nodes:
         until(
-            lambda node=node: node.state_of(JOB) is JobState.CANCELLED,  # type: ignore[misc]
-            CANCELLED_S,
-            f"{node.name} does not hold the run cancelled",
+            lambda node=node: node.state_of(JOB) is wanted,  # type: ignore[misc]
+            ENDED_S,
+            f"{node.name} does not hold the run {wanted.value}",
         )
-        until(lambda node=node: not node.has_trainer(), CANCELLED_S, f"{node.name}'s trainer lives on")  # type: ignore[misc]
+        until(lambda node=node: not node.has_trainer(), ENDED_S, f"{node.name}'s trainer lives on")  # type: ignore[misc]
         assert not (node.jobs / JOB / "result").exists(), f"{node.name} wrote a result"
 
 
@@ -162,7 +169,8 @@ def check_fate_at_end(scene: Scene, alone: Path) -> None:
         case Fate.LATE | Fate.STANDS_BY:
             until(partial(finished, victim), BACK_S, f"{victim.name} does not learn that the run is over")
             if model_of(victim).exists():
-                assert model_of(victim).read_bytes() == model_of(scene.others[0]).read_bytes()
+                apart = DEEDS[row.fault].apart
+                check_models([*scene.others, victim], alone, row.mode, apart=apart)
         case Fate.STAYS | Fate.REJOINS:
             pass  # a member: seen with the others
         case _:

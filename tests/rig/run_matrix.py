@@ -1,7 +1,7 @@
 """`make matrix`: runs rows of the fault matrix, some at a time, each with processes and a LAN of its own.
 
 Prints a line a row, the story of each that failed, and how to run that one alone. Everything that the rows
-said is left in ``build/matrix/``. Exit codes: 0 = all as expected (or the rig cannot run here, which is told),
+said is left in ``build/matrix/``. Exit codes: 0 = all as expected (or the rig cannot run here: told),
 1 = some were not, 2 = a wrong call.
 """
 

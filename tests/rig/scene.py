@@ -23,11 +23,19 @@ HALT_S = 60.0
 ROLES_AT, AT = 15, 40
 """Committed steps: where roles are looked up when the fault needs them beforehand, and where it happens."""
 
-BRISK_S = 0.0
+BRISK_S = 0.005
 SLOW_S = {Mode.REPRODUCIBLE: 0.1, Mode.DEFAULT: 0.2}
 """Of a batch: until everybody is back. A step of two nodes then takes some 0.2 s, a lone node's 0.4 s."""
 
 TEN_YEARS_S = 10 * 365 * 86400.0
+
+CHECKPOINT_S = 0.3
+"""Between two checkpoints: a run takes some seconds."""
+
+DISK_BYTES = 24 << 20
+
+IN_THE_CODE = (Fault.OUT_OF_MEMORY, Fault.RAISES, Fault.NOT_A_NUMBER, Fault.FAILS_TWICE)
+"""Faults of the job's code: the victim stands before it."""
 
 POINTS = {
     Phase.EARLY: (Point.EXCHANGING, 0),
@@ -36,10 +44,18 @@ POINTS = {
     Phase.TRANSFER: (Point.TRANSFERRING, 0),
     Phase.FORMING: (Point.FORMING, 0),
     Phase.REFORMING: (Point.FORMING, AT),
+    Phase.CHECKPOINT: (Point.SAVING, ROLES_AT),
     Phase.COMMIT: (Point.EXCHANGING, AT + 1),
     Phase.LAST_STEP: (Point.EXCHANGING, STEPS - 1),
 }
 """Where the victim's trainer stands when it is hit, and how many steps it has committed (at least)."""
+
+
+def point_of(row: Row) -> tuple[Point, int]:
+    """Return where the row's victim is hit."""
+    point, step = POINTS[row.phase]
+    before_code = row.fault in IN_THE_CODE and row.phase is Phase.MID_RUN
+    return (Point.COMPUTING if before_code else point), step
 
 
 @dataclass
@@ -78,17 +94,27 @@ class Scene:
         """Start a node with its copy of the job."""
         row = self.row
         write_job(self.chain.prepare(name), self.pace, row.mode)
+        if row.fault is Fault.DISK_FULL:
+            self.chain.small_disk(name, DISK_BYTES)
         # A fault while the first world forms leaves fewer than there are; otherwise everybody is in it.
         fewer = 1 if row.phase in (Phase.FORMING, Phase.TRANSFER) else 0
         if row.fault is Fault.HALVES:
             fewer = 2
-        offset_s = -TEN_YEARS_S if name == self._skewed() else 0.0
         flags = ("--min-nodes", str(len(self.names()) - fewer))
         node = self.chain.start(
-            self.net.place(name), *flags, clock_offset_s=offset_s, within=self.groups.get(name)
+            self.net.place(name),
+            *flags,
+            clock_offset_s=-TEN_YEARS_S if name == self._skewed() else 0.0,
+            checkpoint_every_s=CHECKPOINT_S,
+            within=self.groups.get(name),
         )
         self.nodes.append(node)
         return node
+
+    def end_garbage(self) -> None:
+        """Have whoever sends garbage stop. Idempotent."""
+        if self.garbage is not None:
+            self.garbage.end()
 
     def release(self) -> None:
         """Let everybody who is halted go on."""
@@ -111,6 +137,11 @@ class Scene:
                 self._start_all()
                 self._gather(Point.EXCHANGING, ROLES_AT)
                 self._arrive_at_second_fault()
+            case Phase.CHECKPOINT:
+                self._start_all()
+                self._gather(Point.EXCHANGING, ROLES_AT)
+                self.stops = [self.chain.stop_at(self.victim, *POINTS[Phase.CHECKPOINT])]
+                self.stops[0].reached(HALT_S)
             case Phase.EARLY if self.row.fault is Fault.HALVES:
                 self._arrive_apart()
             case _:
@@ -119,8 +150,7 @@ class Scene:
                     self._gather(Point.EXCHANGING, ROLES_AT)
                     for node in self.nodes:
                         make_trouble(node.folder, Trouble.WORKERS)
-                point, step = POINTS[self.row.phase]
-                self.stops = self._gather(point, step, release=False)
+                self.stops = self._gather(*point_of(self.row), release=False)
                 self._cast()
         found = [stop.found for stop in self.stops if stop.node == self.victim.name]
         self.where = found[0] if found else None
@@ -221,4 +251,6 @@ def set_scene(stack: ExitStack, row: Row) -> Scene:
     if row.fault is Fault.QUOTA_CHANGED:
         groups = stack.enter_context(cpu_groups(dict.fromkeys(names, 1.0)))
     chain = stack.enter_context(rig_chain())
-    return Scene(row, net, chain, Pace(chain.folder / "pace"), groups)
+    scene = Scene(row, net, chain, Pace(chain.folder / "pace"), groups)
+    stack.callback(scene.end_garbage)
+    return scene

@@ -37,6 +37,7 @@ class Point(StrEnum):
     PREPARED = "prepared"  # every sum is complete here, its rider is not issued
     RIDING = "riding"  # its rider is issued, its completion not yet seen: the others may see theirs
     UNSEEN = "unseen"  # the rider completed; once released, this rank loses its world before seeing that
+    SAVING = "saving"  # a checkpoint is due, the state is about to be copied for it
     EVALUATING = "evaluating"  # before the held-out data
     FINISHING = "finishing"  # before the result is written
     HOLDING = "holding"  # the result is written

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rig.chain import ROOT
 from rig.jobs import Mode
 from rig.matrix import LINES, Fate, Fault, Phase, Role, must_cover, rows, selection
 
@@ -46,3 +47,8 @@ def test_nobody_comes_back_before_the_end_of_the_last_step() -> None:
     last = [row for row in TABLE if row.phase is Phase.LAST_STEP]
     assert last
     assert all(row.expected.fate in (Fate.GONE, Fate.LATE) for row in last)
+
+
+def test_every_fault_is_told_to_people() -> None:
+    told = (ROOT / "docs" / "RELIABILITY.md").read_text()
+    assert not [fault.value for fault in Fault if f"`{fault}`" not in told]

@@ -1,4 +1,6 @@
-"""``python -m rig.trainer_entry BOARD NODE CLOCK_OFFSET_S FD``: the real trainer, which halts where told.
+"""``python -m rig.trainer_entry BOARD NODE CLOCK_OFFSET_S CHECKPOINT_S FD``: a trainer that halts where told.
+
+CHECKPOINT_S: its checkpoints come so often at most; 0 = as often as the agent says.
 
 It wraps the trainer's seams: the phases that it enters, the waits for others, and the loading of the job. The
 program, its threads and its sockets are the product's own.
@@ -13,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from typing import Any
 
 from daisychain.core.orders import LoadRun
@@ -29,6 +32,7 @@ _ENTERED = {
     Phase.RECONCILING: Point.RECONCILING,
     Phase.COMPUTING: Point.COMPUTING,
     Phase.COMMITTING: Point.PREPARED,
+    Phase.SAVING: Point.SAVING,
     Phase.EVALUATING: Point.EVALUATING,
     Phase.FINISHING: Point.FINISHING,
     Phase.HOLDING: Point.HOLDING,
@@ -129,26 +133,28 @@ class HaltingPhases(PhaseClock):
             yield
 
 
-def halting_desk(halts: Halts) -> type[Desk]:
+def halting_desk(halts: Halts, checkpoint_every_s: float) -> type[Desk]:
     """Return a desk that halts the trainer before it loads, and learns its step from the loaded run."""
 
     class HaltingDesk(Desk):
         def wait_load(self) -> LoadRun | None:
             order = super().wait_load()
             if order is not None:
-                _follow_run(halts)
+                _follow_run(halts, checkpoint_every_s)
                 halts.passing(Point.LOADING)
             return order
 
     return HaltingDesk
 
 
-def _follow_run(halts: Halts) -> None:
-    """Have ``halts`` know the committed steps of the run that is loaded next."""
+def _follow_run(halts: Halts, checkpoint_every_s: float) -> None:
+    """Have ``halts`` know the committed steps of the run that is loaded next, and how often it is saved."""
     from daisychain.trainer import loop
     from daisychain.trainer.loading import Run, load_run
 
     def load_and_follow(order: LoadRun, *rest: Any) -> Run:
+        if checkpoint_every_s:
+            order = replace(order, checkpoint_every_s=checkpoint_every_s)
         run = load_run(order, *rest)
         halts.step = lambda: run.state.step
         return run
@@ -158,12 +164,12 @@ def _follow_run(halts: Halts) -> None:
 
 def main(arguments: list[str]) -> int:
     """Be the trainer; returns its exit code."""
-    board, node, clock_offset_s, descriptor = arguments
+    board, node, clock_offset_s, checkpoint_s, descriptor = arguments
     shift_clock(float(clock_offset_s))
     program.die_with_parent()  # before the first wait, as the product does
     halts = Halts(board, node)
     vars(program)["PhaseClock"] = lambda: HaltingPhases(halts)
-    vars(program)["Desk"] = halting_desk(halts)
+    vars(program)["Desk"] = halting_desk(halts, float(checkpoint_s))
     return program.main([descriptor])
 
 

@@ -130,6 +130,14 @@ def sysctl(namespace: str, name: str, value: int) -> None:
     inside(namespace, lambda: Path("/proc/sys/net", name).write_text(str(value)))
 
 
+def enter_with_this_thread(namespace: str) -> None:
+    """Have the calling thread live in ``namespace`` from now on, with the sockets that it opens."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with (HANDLES / namespace).open("rb") as handle:
+        if libc.setns(handle.fileno(), CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+
 def inside(namespace: str, work: Callable[[], T]) -> T:
     """Return what ``work`` returns when run in a thread that lives in ``namespace``.
 
@@ -140,10 +148,7 @@ def inside(namespace: str, work: Callable[[], T]) -> T:
 
     def enter() -> None:
         try:
-            libc = ctypes.CDLL(None, use_errno=True)
-            with (HANDLES / namespace).open("rb") as handle:
-                if libc.setns(handle.fileno(), CLONE_NEWNET) != 0:
-                    raise OSError(ctypes.get_errno(), "setns")
+            enter_with_this_thread(namespace)
             # psutil lists interfaces from /proc/net, which shows the namespace of the process's first thread
             with patch.object(psutil, "PROCFS_PATH", "/proc/thread-self"):
                 results.append(work())
