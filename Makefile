@@ -10,7 +10,7 @@ BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format lint types imports unit simulation integration rig bench-recovery bench-reproducible bench-drift clean
+.PHONY: help demo test test-long check format lint types imports unit simulation integration soak mutants rig bench-recovery bench-reproducible bench-drift clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,11 @@ unit: $(STAMP) ## Unit tests (no sockets, no sleeping)
 
 simulation: $(STAMP) ## The real core under a seeded network, clock and disk
 	$(BIN)/pytest -q tests/simulation
+
+# Resumable: what was seen so far with this very code is in build/soak/state.json.
+soak: $(STAMP) ## SEEDS=10000 seeded chains of up to 32 nodes, LIMIT=3600 s at most; SEED=n replays one
+	PYTHONPATH=tests $(BIN)/python -m soak \
+	  $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000) --limit-s $(or $(LIMIT),3600))
 
 integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration

@@ -1,6 +1,7 @@
 """A thousand seeded chains: whatever goes wrong, no promise breaks, and once healed all train together.
 
-A failure names its seed and tells the story; `run_seed(that seed)` replays it exactly.
+A failure names its seed and tells the story; `run_seed(that seed)` replays it exactly, and
+`simulation.shrink` makes it shorter.
 `make soak` runs ten thousand, up to 32 nodes.
 """
 

@@ -1,0 +1,1 @@
+"""The simulator at length: `make soak`."""
