@@ -1,4 +1,4 @@
-"""How far replicas may lie apart and still count as one state: measured, see the decision record."""
+"""How far replicas may lie apart and still count as one state: measured, see docs/decisions/0015."""
 
 from __future__ import annotations
 
@@ -19,7 +19,11 @@ class Tolerance:
 
 
 FLOAT32 = Tolerance(alike=1e-6, unlike=1e-4)
-FLOAT64 = Tolerance(alike=1e-12, unlike=1e-12)
+"""With and without fused arithmetic two replicas were 3e-7 (Adam) to 1.1e-6 (SGD) apart after 3,000 steps
+(`make bench-drift`). Even were that to grow in proportion, `unlike` would last for 250,000."""
+
+FLOAT64 = Tolerance(alike=1e-12, unlike=1e-11)
+"""1.4e-15 after 3,000 steps: what is seen is the rounding of the sketch itself."""
 
 
 def tolerance(dtype: str) -> Tolerance:
