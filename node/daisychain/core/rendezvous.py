@@ -139,7 +139,8 @@ class Rendezvous:
         trainers = [a.trainer for a in roll.applicants if a.trainer.run_id == card.run_id]
         if any(trainer.broken is not None or trainer.generation is not None for trainer in trainers):
             return self._form(selection, roll, card, "the run goes on under a new coordinator", now)
-        step = max(trainer.step for trainer in trainers)
+        # What one committed before it failed went with its process.
+        step = max(trainer.step for trainer in trainers if trainer.state is not TrainerState.FAILED)
         waiting = self._first_world_waits(roll, card, selection, step > 0, now)
         if waiting:
             self.phase = Idle(waiting)

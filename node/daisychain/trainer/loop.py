@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from daisychain.core.orders import LoadRun
 from daisychain.core.reports import (
     DiskTrouble,
     LocalBlob,
@@ -65,28 +66,28 @@ class Trainer:
             return
         try:
             run = load_run(order, lambda text: self._tell(DiskTrouble(order.run_id, text)))
-            self._tell(run.ready())
-            for note in run.job.notes:
-                log.info(note)
-            if run.state.tick:
-                log.info("goes on from a checkpoint of step %d", run.state.step)
-            log.info(
-                "ready: %d parameters; a step takes %.2g ms and %.2g ms a unit",
-                run.engine.parameters,
-                1000 * run.capacity.fixed_s,
-                1000 * run.capacity.per_unit_s,
-            )
-            in_order = False
-            try:
-                self._serve_worlds(run)
-                in_order = True
-            finally:
-                run.close(keep=in_order and not self._finished)
         except JobError as error:
-            message = error.message.removeprefix(f"{error.where}: ")
-            # More memory elsewhere may do: that this machine's did not suffice says nothing of the tick.
-            tick = None if isinstance(error, JobMemoryError) else self._part
-            self._fail(RunFailed(order.run_id, error.where, message, error.remedy, tick))
+            self._fail(order, error)
+            self._desk.wait_end()
+            return
+        self._tell(run.ready())
+        for note in run.job.notes:
+            log.info(note)
+        if run.state.tick:
+            log.info("goes on from a checkpoint of step %d", run.state.step)
+        log.info(
+            "ready: %d parameters; a step takes %.2g ms and %.2g ms a unit",
+            run.engine.parameters,
+            1000 * run.capacity.fixed_s,
+            1000 * run.capacity.per_unit_s,
+        )
+        in_order = False
+        try:
+            in_order = self._serve_worlds(run)
+        finally:
+            run.close(keep=in_order and not self._finished)
+        if not in_order:
+            self._desk.wait_end()
 
     def let_go_in_child(self) -> None:
         """Close, in a process that the job's code forked, what would keep it hidden that this one died."""
@@ -95,7 +96,8 @@ class Trainer:
             if world is not None:
                 world.let_go_in_child()
 
-    def _serve_worlds(self, run: Run) -> None:
+    def _serve_worlds(self, run: Run) -> bool:
+        """Carry out plans to the end; return False when the job failed here."""
         settling = Settling(run.state, run.journal, run.rounding, self._phases.transferring)
         try:
             while True:
@@ -103,8 +105,11 @@ class Trainer:
                     self._phases.enter(Phase.HOLDING if self._finished else Phase.IDLE)
                 arrived = self._desk.wait_plan()
                 if arrived is None:
-                    return
+                    return True
                 self._serve_world(run, settling, arrived)
+        except JobError as error:
+            self._fail(run.order, error)  # first: nobody need wait for what is taken down and closed here
+            return False
         finally:
             self._leave()
 
@@ -228,12 +233,14 @@ class Trainer:
             if len(self._left) > LEFT_MAX:
                 self._left.pop(0).release()
 
-    def _fail(self, report: RunFailed) -> None:
-        """Report that the job failed here and wait for the agent to end this process."""
-        log.error("%s: %s. %s", report.where, report.message, report.remedy)
+    def _fail(self, order: LoadRun, error: JobError) -> None:
+        """Report that the job failed here; the agent then ends this process."""
+        log.error("%s", error)
         self._phases.enter(Phase.IDLE)
-        self._tell(report)
-        self._desk.wait_end()
+        message = error.message.removeprefix(f"{error.where}: ")
+        # More memory elsewhere may do: that this machine's did not suffice says nothing of the tick.
+        tick = None if isinstance(error, JobMemoryError) else self._part
+        self._tell(RunFailed(order.run_id, error.where, message, error.remedy, tick))
 
     def _tell(self, report: Report) -> None:
         self._link.send(report)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -13,10 +14,38 @@ from safetensors.torch import load_file
 from daisychain.core.orders import FormWorld
 from daisychain.core.reports import LocalBlob, Phase, RunFailed, RunFinished, WorldBroken, WorldFormed
 from support.hand_world import hand_world
-from support.job_folders import counting_job, failing_job, forking_job
+from support.job_folders import COUNTING, counting_job, failing_job, forking_job, write_job
 from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+SPOILT = """
+_loss, SPOILT = loss, 7
+
+
+def dataset(split):
+    return torch.arange(SAMPLES)
+
+
+def loss(model, samples):
+    found = _loss(model, samples)
+    if {when} and model.counts[SPOILT] >= 20 and (samples == SPOILT).any():
+        return found * float("nan")
+    return found
+"""
+
+FAILING_OPTIMIZER = """
+
+class Failing(torch.optim.SGD):
+    def step(self, closure=None):
+        if self.param_groups[0]["params"][0].sum() > 1000:
+            raise OverflowError("too far")
+        return super().step(closure)
+
+
+def optimizer(parameters):
+    return Failing(parameters, lr=float(BATCH))
+"""
 
 
 def test_a_finished_member_holds_the_state_for_one_that_is_behind(tmp_path: Path) -> None:
@@ -106,8 +135,61 @@ def test_a_job_that_cannot_go_on_fails_with_the_file_the_line_and_what_to_do(
         assert where in failed.where
         assert message in failed.message
         assert failed.remedy
+        assert failed.tick is not None and failed.tick > 1
         world.shut_down([only])
     assert not (job / "result").exists()
+
+
+def test_want_of_memory_while_loading_is_told_as_such(tmp_path: Path) -> None:
+    """No crash to be tried again: a larger machine may load it, this one will not."""
+    code = COUNTING + "\n\ndef dataset(split):\n    return torch.empty(1 << 60)\n"
+    job = write_job(tmp_path / "counting", code, global_batch_size=16, epochs=1)
+    with hand_world(job, tmp_path / "state") as world:
+        only = world.begin()
+        failed = only.wait(RunFailed, timeout_s=60)[1]
+        assert (failed.where, failed.tick) == ("counting", None)
+        assert "while it was loaded" in failed.message and "allocate memory" in failed.message
+        assert "smaller" in failed.remedy
+        world.shut_down([only])
+
+
+def test_a_commit_that_fails_says_nothing_of_the_tick(tmp_path: Path) -> None:
+    """Every member does the same in it: whether the job is at fault shows without another try."""
+    code = COUNTING + FAILING_OPTIMIZER
+    job = write_job(tmp_path / "counting", code, global_batch_size=16, epochs=1000, dtype="float64", seed=5)
+    with hand_world(job, tmp_path / "state") as world:
+        members = world.start(2)
+        world.form(members)
+        for member in members:
+            failed = member.wait(RunFailed)[1]
+            assert failed.tick is None
+            assert re.fullmatch(r"job\.py:\d+", failed.where)
+            assert "OverflowError in the optimizer's step" in failed.message
+        world.shut_down(members)
+
+
+@pytest.mark.parametrize("when", ["model.training", "not model.training"], ids=["a step", "an evaluation"])
+def test_a_part_at_fault_is_told_by_its_own_member_and_the_others_wait_for_the_next_world(
+    tmp_path: Path, when: str
+) -> None:
+    """The loss is NaN for one sample only: one rank fails, the others keep their state and their place."""
+    code = COUNTING + SPOILT.replace("{when}", when)
+    job = write_job(tmp_path / "counting", code, global_batch_size=16, epochs=1000, dtype="float64", seed=5)
+    with hand_world(job, tmp_path / "state") as world:
+        members = world.start(3)
+        world.form(members)
+        until(lambda: any(member.found(RunFailed) for member in members), 30, "one to fail")
+        (culprit,) = (member for member in members if member.found(RunFailed))
+        failed = culprit.found(RunFailed)[0][1]
+        others = [member for member in members if member is not culprit]
+        for other in others:
+            broken = other.wait(WorldBroken)[1]
+            assert (broken.tick + 1, broken.prepared) == (failed.tick, False)
+        world.form(others)
+        until(lambda: any(member.found(RunFailed) for member in others), 30, "the next one to fail")
+        (second,) = (member for member in others if member.found(RunFailed))
+        assert second.found(RunFailed)[0][1] == failed  # the very same words: it is the sample
+        world.shut_down(members)
 
 
 def test_a_broken_job_fails_before_any_world(tmp_path: Path) -> None:

@@ -185,6 +185,17 @@ def test_after_a_total_loss_the_first_world_waits_for_quiet_and_for_those_that_l
     assert plan.reason == "the run goes on at step 8, from disk"
 
 
+def test_the_steps_of_a_trainer_that_failed_are_on_no_disk_of_the_others() -> None:
+    office = Office(2)
+    failed = TrainerStatus(TrainerState.FAILED, CARD.run_id, tick=900, step=800, reason="no", failed_at=901)
+    office.trainers = {1: failed, 2: READY}
+    office.quiet_at = 0.0
+    assert office.plan(office.review()).reason == "the run starts"
+    office.trainers[2] = SAVED
+    office.rendezvous.reset()
+    assert office.plan(office.review()).reason == "the run goes on at step 4, from disk"
+
+
 def test_after_a_total_loss_min_nodes_are_waited_for_within_a_bound() -> None:
     """A machine may be gone for good: a run that has begun goes on without it."""
     office = Office(2)
