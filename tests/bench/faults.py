@@ -47,11 +47,13 @@ class Trials:
             was none within the bound.
         joins: of every node that was started again.
         step_s: some steps between the faults.
+        stuck: how often the node did not come back to the others, or the chain did not come together.
     """
 
     recoveries: dict[Fault, list[float | None]] = field(default_factory=dict)
     joins: list[Join] = field(default_factory=list)
     step_s: list[float] = field(default_factory=list)
+    stuck: int = 0
 
     def add(self, fault: Fault, took_s: float | None) -> None:
         """Take in one trial."""

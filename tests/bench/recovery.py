@@ -106,6 +106,7 @@ def result(
                 "version": system.version,
                 "faults": found.result(),
                 "step_ms": found.step_ms(),
+                "stuck": found.stuck,
                 "settings": dict(system.settings),
             }
             for name, (system, found) in peers.items()

@@ -67,12 +67,12 @@ class PeerNode:
         if self._training is not None:
             self._training.send_signal(signal.SIGTERM)
 
-    def end(self, *, service: bool = True) -> None:
+    def end(self) -> None:
         """End what still runs, and wait until it is gone."""
-        processes = self._tree(self._training) + (self._tree(self._service) if service else [])
+        processes = self._trainings() + self._tree(self._service)
         self._signal(processes, signal.SIGKILL)
         psutil.wait_procs(processes, timeout=END_S)
-        for process in (self._training, self._service if service else None):
+        for process in (self._training, self._service):
             if process is not None:
                 process.wait(END_S)
 
@@ -83,6 +83,15 @@ class PeerNode:
 
     def _everything(self) -> list[psutil.Process]:
         return self._tree(self._training) + self._tree(self._service)
+
+    def _trainings(self) -> list[psutil.Process]:
+        """Return every process that trains here, those included whose agent died before them."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if str(self.seat.folder / "steps") in process.cmdline():
+                    found.append(process)
+        return found
 
     @staticmethod
     def _tree(process: subprocess.Popen[bytes] | None) -> list[psutil.Process]:

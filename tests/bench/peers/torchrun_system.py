@@ -24,7 +24,7 @@ class Torchrun:
             "--shutdown-timeout (s)": 1,
             "rdzv last_call_timeout (s)": 1,
             "rdzv keep_alive_interval (s)": 1,
-            "rdzv keep_alive_max_attempt": 2,
+            "rdzv keep_alive_max_attempt": 3,
             "gloo timeout (s)": 2,
             "steps between checkpoints": 25,
             "defaults": "monitor 0.1 s, shutdown 30 s, last call 30 s, keep-alive 3 x 5 s, gloo 1800 s",

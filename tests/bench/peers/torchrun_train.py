@@ -20,6 +20,9 @@ from bench.peers.job_module import load
 from bench.peers.step_log import StepWriter
 from bench.steps import StepLine
 
+MEET_S = 30.0
+"""For the restarted workers to find each other: some import torch faster than others."""
+
 
 def main() -> None:
     given = arguments()
@@ -30,10 +33,11 @@ def main() -> None:
     adam = torch.optim.Adam(net.parameters(), lr=1e-3)
     _, inputs, classes = job.samples()
     log.ready()
-    dist.init_process_group("gloo", timeout=timedelta(seconds=given.timeout_s))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=MEET_S))
+    group = dist.new_group(timeout=timedelta(seconds=given.timeout_s))
     world, size = f"{time.time():.3f}", dist.get_world_size()
     step = restore(given.checkpoint, net, adam)
-    model = DistributedDataParallel(net)
+    model = DistributedDataParallel(net, process_group=group)
     generator = torch.Generator().manual_seed(1000 * given.seed + step)
     batch_size = -(-job.BATCH // given.nodes)
     while True:

@@ -15,6 +15,7 @@ from rig.lan import Lan
 from support.waiting import until
 
 TOGETHER_S = 60.0
+STARTS_MAX = 3
 STEADY_STEPS = 20
 """Committed together before the next fault."""
 
@@ -78,12 +79,24 @@ class PeerChain:
             faults.remove(Fault.SIGKILL_TRAINER)  # the same as the whole node
         for fault in faults:
             for _ in range(counts.silences if fault in SILENT else counts.kills):
-                if not self._whole:
-                    self.close()
-                    self.start()
+                if not self._whole and not self._start_anew(trials):
+                    return trials
                 if not self._trial(fault, trials, counts.none_after_s):
                     break
         return trials
+
+    def _start_anew(self, trials: Trials) -> bool:
+        """Start the whole chain; one that does not come together is given a few chances."""
+        for _ in range(STARTS_MAX):
+            self.close()
+            try:
+                self.start()
+            except AssertionError as error:
+                print(f"{self._system.name}: {error}", flush=True)
+                trials.stuck += 1
+            else:
+                return True
+        return False
 
     def _trial(self, fault: Fault, trials: Trials, none_after_s: float) -> bool:
         """Do ``fault`` once, note how long the others took to go on, and make the chain whole again.
@@ -104,7 +117,13 @@ class PeerChain:
         if not self._whole:
             return False
         victim.start()
-        self._together(self._nodes)
+        try:
+            self._together(self._nodes)
+        except AssertionError as error:  # its fault, not the benchmark's: the chain is started anew
+            print(f"{self._system.name}: after {fault} {error}", flush=True)
+            trials.stuck += 1
+            self._whole = False
+            return True
         came = join(others[0].log.steps, len(self._nodes), victim.started_at, victim.log.ready_at)
         if came is not None:
             trials.joins.append(came)
