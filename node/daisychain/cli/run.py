@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from daisychain.cli.console import err, errors_told, out, print_json
+from daisychain.cli.interrupts import any_end_is_ctrl_c
 from daisychain.cli.options import JobsFolder, Json, StateFolder
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def run(
     json: Json = False,
 ) -> None:
     """Train a job on this machine alone; the result is in JOB/result."""
-    with errors_told():
+    with errors_told(), any_end_is_ctrl_c():
         import asyncio
 
         from daisychain.app import run_alone

@@ -45,7 +45,9 @@ def trained(folder: Path) -> None:
     until(lambda: path.stat().st_size > size + 20_000, 60, "it to train")
 
 
-@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
+@pytest.mark.parametrize(
+    "end", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=["Ctrl-C", "asked to end", "killed"]
+)
 def test_an_interrupted_run_goes_on_when_it_is_run_again(tmp_path: Path, end: signal.Signals) -> None:
     job = counting_job(tmp_path / "counting", EPOCHS)
     first = run(tmp_path, job)
@@ -55,7 +57,7 @@ def test_an_interrupted_run_goes_on_when_it_is_run_again(tmp_path: Path, end: si
         until(lambda: any(saved.glob("*.state")), 30, "a checkpoint")
     first.send_signal(end)
     first.communicate(timeout=20)
-    assert first.returncode == (130 if end is signal.SIGINT else -end)
+    assert first.returncode == (-end if end is signal.SIGKILL else 130)
     step = max(int(path.stem) for path in saved.glob("*.state"))
     second = run(tmp_path, job)
     out, err = second.communicate(timeout=200)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import tempfile
 from collections.abc import Iterator
 from enum import StrEnum
@@ -14,6 +13,7 @@ import typer
 
 from daisychain.cli.console import err, errors_told, out, print_json
 from daisychain.cli.exits import Exit
+from daisychain.cli.interrupts import any_end_is_ctrl_c
 from daisychain.cli.options import Json
 
 PICTURE_WIDTH = 84
@@ -40,7 +40,7 @@ def demo(
     json: Json = False,
 ) -> None:
     """Start a chain of real nodes on this machine, kill one in mid-run, and report."""
-    with errors_told(), _any_end_is_ctrl_c():
+    with errors_told(), any_end_is_ctrl_c():
         from daisychain.cli.demo.screen import save_picture, show_report
         from daisychain.cli.demo.show import Demo
         from daisychain.errors import ConfigError
@@ -63,25 +63,6 @@ def demo(
             print_json(report)
         if not report.proven:
             raise typer.Exit(Exit.DEMO)
-
-
-@contextlib.contextmanager
-def _any_end_is_ctrl_c() -> Iterator[None]:
-    """Take SIGTERM and a closed terminal for a Ctrl-C: no node and no folder is left behind."""
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [signal.Signals[name] for name in names]
-    caught = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]  # nohup stays
-    for number in caught:
-        signal.signal(number, interrupt)
-    try:
-        yield
-    finally:
-        for number in caught:
-            signal.signal(number, signal.SIG_DFL)
 
 
 @contextlib.contextmanager
