@@ -67,7 +67,10 @@ integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration
 
 rig: $(STAMP) ## The rig's own tests: shaped links, cuts, quotas, seen in real traffic (needs root)
-	$(BIN)/pytest -q tests/rig
+	$(BIN)/pytest -q -m "not long" tests/rig
+
+rig-long: $(STAMP) ## Two minutes each of links that gradients fill: no world breaks (needs root)
+	$(BIN)/pytest -q -s -m long tests/rig/test_slow_links.py
 
 .PHONY: matrix matrix-quick
 MATRIX = PYTHONPATH=node:tests $(BIN)/python -m rig.run_matrix

@@ -58,6 +58,10 @@ class Room:
             if self._network.open(trainer.node.id, other.node.id):
                 self._time.after(self._time.random.uniform(0.0005, 0.005), partial(other.notice, self))
 
+    def flows(self) -> bool:
+        """Whether data comes: the world stands, and no member holds up the others."""
+        return self.formed and self._together()
+
     def _together(self) -> bool:
         """Whether every member takes part and reaches every other one."""
         if self.broken or any(t.dead or t.frozen or t.room is not self for t in self.inside):

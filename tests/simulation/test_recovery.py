@@ -9,6 +9,7 @@ import pytest
 from daisychain.core.ids import RunId
 from daisychain.core.jobs import JobCard, JobState
 from simulation.chain import Plan, SimChain
+from simulation.network import Weather
 
 STEP_S = 0.03
 
@@ -119,6 +120,25 @@ def test_a_node_frozen_while_the_world_forms_holds_it_up_for_less_than_three_sec
 def _forming(chain: SimChain, index: int) -> bool:
     trainer = chain.nodes[index].trainer
     return trainer is not None and trainer.plan is not None
+
+
+@pytest.mark.parametrize("queue_s", [0.5, 2.4, 6.0])
+def test_a_queue_that_gradients_fill_breaks_no_world(queue_s: float) -> None:
+    """Steps take five seconds, and from one moment to the next all that is said comes ``queue_s`` late."""
+    chain = SimChain(Plan(1, 3, steps=100, step_s=5.0))
+    for index in range(3):
+        chain.start(index)
+    assert chain.time.run(30.0, lambda: all(node.trainer and node.trainer.step for node in chain.nodes))
+    rooms = {node.trainer.room for node in chain.nodes if node.trainer is not None}
+    for _ in range(12):
+        chain.network.weather = Weather(delay_s=queue_s)
+        chain.run_for(4.0)
+        chain.network.weather = Weather()
+        chain.run_for(1.0)
+    assert len(rooms) == 1
+    assert {node.trainer.room for node in chain.nodes if node.trainer is not None} == rooms
+    chain.partition({2})
+    assert next_commit(chain, {0, 1}, 60.0) < 2.5 * queue_s + 12.0  # who is gone is still found
 
 
 def test_a_lone_survivor_ends_the_job() -> None:

@@ -126,7 +126,10 @@ class SimTrainer:
                     self.plan = None
                     self._leave()
             case Ping():
-                self._report(Pong(order.seq, self._phase(), 0.0, 0.0))
+                room = self.room
+                hears = room is not None and room.flows()
+                generation = room.generation if room is not None and hears else None
+                self._report(Pong(order.seq, self._phase(), 0.0, 0.0, generation))
             case Shutdown():
                 self.exit("asked to")
             case LoadRun():

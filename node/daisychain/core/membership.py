@@ -36,7 +36,8 @@ class Peer:
         linked: whether the link that we dialled is up.
         status: its newest status of this life; None until it was heard, so both ways are proven.
         seq: of the heartbeat that told it.
-        heard_at: when the last sign of life came.
+        heard_at: when the last sign of life came: a message, or data of a world that it is in.
+        spoke_at: when its last message came.
         answered_at: when it last answered over the present link, or that came up.
         unlinked_at: when our link to it fell.
     """
@@ -48,6 +49,7 @@ class Peer:
     linked: bool = True
     status: NodeStatus | None = None
     seq: int = 0
+    spoke_at: float = 0.0
     answered_at: float = 0.0
     unlinked_at: float = 0.0
     rhythm: Rhythm = field(default_factory=Rhythm)
@@ -107,11 +109,11 @@ class Membership:
         peer = self._peers.get(info.node_id)
         self._due_at = -math.inf
         if peer is None or info.incarnation > peer.info.incarnation:
-            self._peers[info.node_id] = Peer(info, address, now, answered_at=now)
+            self._peers[info.node_id] = Peer(info, address, now, spoke_at=now, answered_at=now)
             return True
         revived = peer.health is Health.DEAD
         peer.info, peer.address, peer.linked, peer.heard_at = info, address, True, now
-        peer.health, peer.answered_at = Health.ALIVE, now
+        peer.health, peer.spoke_at, peer.answered_at = Health.ALIVE, now, now
         return revived
 
     def link_down(self, node_id: NodeId, now: float) -> Peer | None:
@@ -140,10 +142,10 @@ class Membership:
         if peer is None or peer.health is Health.LEFT:
             return None
         if peer.health is not Health.DEAD:
-            peer.rhythm.add(now - peer.heard_at)
+            peer.rhythm.add(now - peer.spoke_at, self._settings)
             if peer.linked:
                 peer.health = Health.ALIVE
-        peer.heard_at = now
+        peer.heard_at = peer.spoke_at = now
         self._due_at = min(self._due_at, self._due(peer))  # it may be given less time than before
         return peer
 
@@ -154,12 +156,17 @@ class Membership:
         peer.status, peer.seq = status, seq
         return True
 
-    def prove(self, node_ids: Iterable[NodeId], now: float) -> None:
-        """A step that all of them had part in was committed: whoever is not dead lives."""
+    def prove(self, node_ids: Iterable[NodeId], at: float) -> None:
+        """At ``at`` the world that all of them are in committed a step, or brought data: who is in it lives.
+
+        Their messages may wait behind a gradient for longer than a silence may last.
+        """
         for node_id in node_ids:
             peer = self._peers.get(node_id)
             if peer is not None:
-                peer.heard_at = peer.answered_at = now
+                peer.heard_at = max(peer.heard_at, at)
+                peer.answered_at = max(peer.answered_at, at)
+                peer.unlinked_at = max(peer.unlinked_at, at)
 
     def bury(self, node_id: NodeId, health: Health) -> Peer | None:
         """Declare the peer dead or left; return it when that is news."""
@@ -200,7 +207,7 @@ class Membership:
     def refresh(self, now: float) -> None:
         """This node itself was frozen: every peer gets its full time to be heard again."""
         for peer in self._peers.values():
-            peer.heard_at = peer.answered_at = peer.unlinked_at = now
+            peer.heard_at = peer.spoke_at = peer.answered_at = peer.unlinked_at = now
 
     def reachable(self) -> tuple[NodeId, ...]:
         """Return whom this node reaches and hears, itself included, sorted."""

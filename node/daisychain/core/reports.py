@@ -126,12 +126,16 @@ class Pong:
         phase: what the training thread does now.
         in_phase_s: for how long it has.
         predicted_s: how long this phase should take; 0 when it has no bound of its own (waiting).
+        generation: the world that it is in; None when in none, or in one without other members.
+        quiet_s: seconds since anything came from the other members of that world.
     """
 
     seq: int
     phase: Phase
     in_phase_s: float
     predicted_s: float
+    generation: Generation | None = None
+    quiet_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,27 +6,23 @@ from dataclasses import dataclass
 
 from daisychain.core.settings import CoreSettings
 
-_WEIGHT = 0.1
-
 
 @dataclass(slots=True)
 class Rhythm:
-    """Running mean and mean deviation of the time between two messages of one peer, in seconds.
+    """The longest silence of one peer of late, in seconds; halved by every `rhythm_half_life_s` that pass.
 
-    An estimator in the manner of TCP's retransmission timer (RFC 6298): cheap, and it follows a
-    link that becomes slow within some ten messages.
+    A queue that fills with a gradient holds up one message for seconds and then lets a dozen go at once. An
+    average over messages forgets such a silence with the very burst that ends it; the longest one stays.
     """
 
-    mean_s: float = 0.3
-    deviation_s: float = 0.1
+    longest_s: float = 0.0
 
-    def add(self, interval_s: float) -> None:
+    def add(self, interval_s: float, settings: CoreSettings) -> None:
         """Take in the time between the last two messages."""
-        error = interval_s - self.mean_s
-        self.mean_s += _WEIGHT * error
-        self.deviation_s += _WEIGHT * (abs(error) - self.deviation_s)
+        self.longest_s *= 0.5 ** (interval_s / settings.rhythm_half_life_s)
+        self.longest_s = max(self.longest_s, interval_s)
 
     def limit_s(self, settings: CoreSettings) -> float:
         """Return how long a silence may last before the peer counts as dead."""
-        adaptive_s = self.mean_s + settings.silence_deviations * self.deviation_s
-        return min(settings.silence_ceiling_s, max(settings.silence_floor_s, adaptive_s))
+        patience_s = settings.silence_factor * self.longest_s
+        return min(settings.silence_ceiling_s, max(settings.silence_floor_s, patience_s))

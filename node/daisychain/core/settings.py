@@ -14,7 +14,8 @@ class CoreSettings:
         silence_floor_s: a peer silent for so long is dead, however regular it was before; the
             detection time on a quiet link.
         silence_ceiling_s: no peer is waited for longer, however irregular it was before.
-        silence_deviations: how many mean deviations of the inter-arrival time a silence may last.
+        silence_factor: a silence may last so many times the longest one of late.
+        rhythm_half_life_s: after so long a past silence counts half.
         wake_s: a machine called so much later than it asked for was itself frozen or asleep.
         settle_s: quiet in discovery before anybody claims an unheard-of chain, and before the first world.
         settle_max_s: nobody waits longer for that quiet (an endless stream of new peers).
@@ -50,7 +51,8 @@ class CoreSettings:
     heartbeat_s: float = 0.3
     silence_floor_s: float = 1.5
     silence_ceiling_s: float = 10.0
-    silence_deviations: float = 8.0
+    silence_factor: float = 2.0
+    rhythm_half_life_s: float = 20.0
     wake_s: float = 1.0
     settle_s: float = 2.0
     settle_max_s: float = 10.0
@@ -58,7 +60,7 @@ class CoreSettings:
     coalesce_s: float = 0.05
     grace_s: float = 0.25
     formation_s: float = 1.5
-    reconcile_s: float = 30.0
+    reconcile_s: float = 300.0
     attempt_max_s: float = 4.0
     exclusion_s: float = 1.0
     exclusion_max_s: float = 30.0

@@ -9,7 +9,7 @@ from daisychain.core.jobs import JobCard
 from daisychain.core.messages import OfferBlob, PlanWorld
 from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
-from daisychain.core.reports import LocalBlob, Progress
+from daisychain.core.reports import LocalBlob, Pong, Progress, Report
 from daisychain.core.standby import cannot_train, standing_by
 from daisychain.core.world import WorldPlan
 from daisychain.core.world_phase import Post
@@ -19,13 +19,29 @@ def trainer_reported(parts: Parts, event: TrainerReported, now: float) -> list[E
     """Take in what our trainer says, and pass on what concerns others."""
     report = event.report
     effects = parts.watch.reported(event.run_id, report, now)
-    if isinstance(report, Progress) and parts.watch.progress is report and parts.watch.plan is not None:
-        parts.members.prove((member.node_id for member in parts.watch.plan.members), now)
+    sign_at = _sign_of_life(parts, report, now)
+    if sign_at is not None and parts.watch.plan is not None:
+        parts.members.prove((member.node_id for member in parts.watch.plan.members), sign_at)
     if isinstance(report, LocalBlob) and parts.watch.blob is report:
         effects += offer(parts, now)
     if parts.watch.status.run_id == event.run_id:
         parts.queue.progress(event.run_id, parts.watch.status.step, parts.watch.steps)
     return effects
+
+
+def _sign_of_life(parts: Parts, report: Report, now: float) -> float | None:
+    """Return when our world last showed that its members live; None when the report does not tell.
+
+    Data shows it as well as a committed step: a member that is gone sends none, and the ring of which it
+    is a part comes to a stop within moments, at its neighbour at once.
+    """
+    match report:
+        case Progress() if parts.watch.progress is report:
+            return now
+        case Pong() if parts.watch.plan is not None and report.generation == parts.watch.plan.generation:
+            return now - report.quiet_s
+        case _:
+            return None
 
 
 def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]:

@@ -24,6 +24,9 @@ class Attempt(Protocol):
     def deliver(self, blobs: tuple[bytes, ...]) -> None:
         """Take every rank's address blob."""
 
+    def quiet_s(self) -> float | None:
+        """Return the seconds since data last came from another member; None when that is unknown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
@@ -106,6 +109,15 @@ class Desk:
             if self._attempt is not None and self._attempt[0] == generation:
                 self._attempt = None
 
+    def heard(self) -> tuple[Generation | None, float]:
+        """Return the world that data came from last, and how many seconds ago; None when there is none."""
+        with self._changed:
+            if self._attempt is None:
+                return None, 0.0
+            generation, attempt = self._attempt
+            quiet_s = attempt.quiet_s()
+            return (None, 0.0) if quiet_s is None else (generation, quiet_s)
+
     @property
     def superseded(self) -> bool:
         """Whether a newer plan, or the end, already waits."""
@@ -151,7 +163,7 @@ class Control(threading.Thread):
     def _serve(self, order: Order) -> None:
         match order:
             case Ping():
-                phase, in_phase_s, predicted_s = self._phases.read()
-                self._link.send(Pong(order.seq, phase, in_phase_s, predicted_s))
+                now = self._phases.read()
+                self._link.send(Pong(order.seq, *now, *self._desk.heard()))
             case _:
                 self._desk.take(order)

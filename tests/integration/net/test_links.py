@@ -273,6 +273,23 @@ def test_the_kernel_is_told_to_end_what_nobody_answers(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_heartbeats_are_marked_to_pass_before_gradients(tmp_path: Path) -> None:
+    """By a mark that access points sort by, and a priority that this machine's own queue sorts by."""
+
+    async def scenario() -> None:
+        a, b = ChainNode(tmp_path, "a", KEY), ChainNode(tmp_path, "b", KEY)
+        async with running(a, b):
+            await a.link_to(b)
+            dialled = a.transport._links[b.node_id]._socket.get_extra_info("socket")
+            (guest,) = b.transport._acceptor._guests
+            for connection in (dialled, guest.connection):
+                assert connection.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == 0xC0
+                assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) == 6
+                assert connection.getsockopt(socket.IPPROTO_TCP, 16) == 1  # TCP_THIN_LINEAR_TIMEOUTS
+
+    asyncio.run(scenario())
+
+
 def test_the_port_is_taken(tmp_path: Path) -> None:
     async def scenario() -> None:
         a, b = ChainNode(tmp_path, "a", KEY), ChainNode(tmp_path, "b", KEY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -13,7 +14,7 @@ from daisychain.errors import WorldError
 from daisychain.trainer.engine.exchange import Pending
 from daisychain.trainer.world.formation import Formation
 from daisychain.trainer.world.group import FormedWorld
-from daisychain.trainer.world.sockets import open_sockets
+from daisychain.trainer.world.sockets import IN_FLIGHT_BYTES, open_sockets
 from support.formed_worlds import each, form, formed, start
 from support.waiting import until
 
@@ -203,6 +204,32 @@ def test_an_order_to_leave_that_comes_as_the_world_stands_is_not_lost() -> None:
             world.close()
         for world in worlds:
             world.release()
+
+
+def test_a_world_tells_when_data_last_came_while_a_sum_waits_and_after_it_ended() -> None:
+    with formed(1, size=2) as worlds:
+        for future in each(worlds, lambda world: world.sum(torch.ones(500_000)).wait()):
+            future.result(timeout=10)
+        assert all(_quiet_s(world) < 0.5 for world in worlds)
+        (waiting,) = each(worlds[:1], lambda world: world.sum(torch.ones(500_000)).wait())
+        until(lambda: all(_quiet_s(world) > 0.6 for world in worlds[:1]), 5, "data still comes")
+        each(worlds[1:], lambda world: world.sum(torch.ones(500_000)).wait())[0].result(timeout=10)
+        waiting.result(timeout=10)
+        assert _quiet_s(worlds[0]) < 0.5
+    assert worlds[0].quiet_s() is None
+
+
+def _quiet_s(world: FormedWorld) -> float:
+    quiet_s = world.quiet_s()
+    assert quiet_s is not None
+    return quiet_s
+
+
+def test_no_more_of_a_sum_waits_in_the_kernel_than_a_slow_link_carries_soon() -> None:
+    with formed(1, size=2) as worlds:
+        copies = worlds[0]._connections._copies  # type: ignore[attr-defined]
+        sizes = [copy.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) for copy in copies]
+        assert set(sizes) == {IN_FLIGHT_BYTES}
 
 
 def test_blobs_of_another_formation_are_refused() -> None:

@@ -36,7 +36,7 @@ from daisychain.core.events import (
     TrainerExited,
     TrainerReported,
 )
-from daisychain.core.ids import Address, ClusterId, RunId, Term
+from daisychain.core.ids import Address, ClusterId, Generation, RunId, Term
 from daisychain.core.jobs import JobState
 from daisychain.core.messages import CancelRun, Goodbye, Heartbeat, HeartbeatAck, OfferBlob, PlanWorld
 from daisychain.core.node import NodeStatus, TrainerState, TrainerStatus
@@ -391,13 +391,40 @@ def test_a_members_blob_goes_to_the_coordinator_until_it_is_answered() -> None:
     assert offer in bench.wait(SETTINGS.heartbeat_s + 0.01)
 
 
-def test_a_slow_peer_that_commits_steps_with_us_is_not_declared_dead() -> None:
+def member() -> tuple[Bench, Generation]:
+    """A node in a world with node 2, and that world's generation."""
     bench = follower()
     bench.ready()
     bench.hear(2, PlanWorld(plan(1, (2, 1), LEADER)))
     current = generation(1, LEADER)
     bench.report(LocalBlob(current, 1, b"me"))
     bench.report(WorldFormed(current, 0, 0, False, 0.1))
+    return bench, current
+
+
+@pytest.mark.parametrize(
+    ("counter", "quiet_s", "health"),
+    [
+        pytest.param(1, 0.3, "alive", id="data comes"),
+        pytest.param(1, 1.0, "suspect", id="none came for a second"),
+        pytest.param(1, 5.0, "dead", id="none came for five"),
+        pytest.param(2, 0.0, "dead", id="it came in another world"),
+        pytest.param(None, 0.0, "dead", id="there is no world"),
+    ],
+)
+def test_data_of_a_step_that_takes_long_is_a_sign_of_life(
+    counter: int | None, quiet_s: float, health: str
+) -> None:
+    bench, _ = member()
+    told_of = None if counter is None else generation(counter, LEADER)
+    for _ in range(40):
+        bench.wait(0.2)
+        bench.report(Pong(1, Phase.EXCHANGING, 0.2, 0.0, told_of, quiet_s))
+    assert bench.machine.view(bench.now).peers[0].health == health
+
+
+def test_a_slow_peer_that_commits_steps_with_us_is_not_declared_dead() -> None:
+    bench, current = member()
     for step in range(1, 40):
         bench.wait(0.2)
         bench.pong()

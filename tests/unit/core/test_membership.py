@@ -3,6 +3,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daisychain.core.membership import Health, Membership
 from unit.core.chains import SETTINGS, info, node_id, status
@@ -51,6 +53,51 @@ def test_a_jittery_link_is_given_more_time_but_never_more_than_the_ceiling() -> 
     assert members.silent(now + SETTINGS.silence_ceiling_s) != []
 
 
+@pytest.mark.parametrize("queue_s", [1.2, 2.0, 3.0, 4.5])
+def test_a_silence_is_remembered_through_the_burst_that_ends_it(queue_s: float) -> None:
+    """A queue that fills holds one message up and then lets all that waited behind it go at once."""
+    members = chain()
+    now = beats(members, 0.0, 10, 0.3) + queue_s
+    for _ in range(20):
+        members.heard(OTHER, now)
+        now += 0.001
+    now = beats(members, now, 15, 0.3)
+    assert members.silent(now + queue_s + 0.1) == []
+    assert members.silent(now + 2.1 * queue_s) != []
+
+
+def test_a_silence_of_long_ago_is_forgotten() -> None:
+    members = chain()
+    members.heard(OTHER, 4.0)
+    now = beats(members, 4.0, 400, 0.3)
+    assert members.silent(now + SETTINGS.silence_floor_s) != []
+
+
+@given(
+    queue_s=st.floats(0.0, 8.0),
+    step_s=st.floats(2.0, 30.0),
+    told_every_s=st.floats(0.1, 0.6),
+    data_age_s=st.floats(0.0, 0.5),
+)
+def test_no_queue_that_gradients_fill_makes_a_death_while_their_data_comes(
+    queue_s: float, step_s: float, told_every_s: float, data_age_s: float
+) -> None:
+    """Messages are late by a queue that grows all through a step; now and then our trainer tells of data."""
+    members = chain()
+    arrivals: list[float] = []
+    for number in range(int(3 * step_s / 0.3)):
+        sent_at = 0.3 * number
+        late_s = queue_s * (sent_at % step_s) / step_s
+        arrivals.append(max(sent_at + late_s, arrivals[-1] if arrivals else 0.0))
+    tellings = [told_every_s * number for number in range(1, int(3 * step_s / told_every_s))]
+    for at, data in sorted([(at, False) for at in arrivals] + [(at, True) for at in tellings]):
+        assert members.silent(at) == []
+        if data:
+            members.prove([OTHER], at - data_age_s)
+        else:
+            members.heard(OTHER, at)
+
+
 def test_a_suspect_that_is_heard_is_alive_again() -> None:
     members = chain()
     members.silent(1.0)
@@ -82,6 +129,24 @@ def test_a_committed_step_is_proof_of_life() -> None:
         members.prove([OTHER, node_id(7)], tenth / 10)
         assert members.silent(tenth / 10 + 0.05) == []
     assert members.unanswered(10.0) == []
+
+
+def test_older_proof_takes_nothing_back() -> None:
+    members = chain()
+    now = beats(members, 0.0, 10, 0.3)
+    members.prove([OTHER], now - 1.0)
+    assert members.silent(now + SETTINGS.silence_floor_s - 0.01) == []
+    assert members.silent(now + SETTINGS.silence_floor_s + 0.01) != []
+
+
+def test_a_member_whose_data_comes_is_no_dead_one_because_its_link_fell() -> None:
+    """Linking anew takes four round trips, each as long as the queue."""
+    members = chain()
+    members.link_down(OTHER, 0.0)
+    for tenth in range(80):
+        members.prove([OTHER], tenth / 10)
+        assert members.silent(tenth / 10 + 0.05) == []
+    assert members.silent(8.0 + SETTINGS.silence_floor_s) != []
 
 
 def test_the_dead_are_not_raised_by_hearsay_but_by_a_link() -> None:

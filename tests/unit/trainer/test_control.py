@@ -15,6 +15,7 @@ class Attempt:
 
     def __init__(self) -> None:
         self.aborted: list[str] = []
+        self.quiet: float | None = None
         self.blobs: list[tuple[bytes, ...]] = []
 
     def abort(self, reason: str) -> None:
@@ -22,6 +23,9 @@ class Attempt:
 
     def deliver(self, blobs: tuple[bytes, ...]) -> None:
         self.blobs.append(blobs)
+
+    def quiet_s(self) -> float | None:
+        return self.quiet
 
 
 ONE, TWO, THREE = (plan([0, 1], counter) for counter in (1, 2, 3))
@@ -48,6 +52,19 @@ def test_a_plan_comes_with_the_moment_of_its_order() -> None:
     arrived = desk.wait_plan()
     assert arrived is not None
     assert (arrived.order.plan, arrived.at) == (ONE, 100.0)
+
+
+def test_the_desk_tells_of_which_world_data_came_last_and_when() -> None:
+    desk, attempt = Desk(), Attempt()
+    assert desk.heard() == (None, 0.0)
+    order(desk, ONE)
+    assert desk.wait_plan() is not None
+    desk.under_way(ONE.generation, attempt)
+    assert desk.heard() == (None, 0.0)  # it forms: nothing has come yet
+    attempt.quiet = 0.25
+    assert desk.heard() == (ONE.generation, 0.25)
+    desk.over(ONE.generation)
+    assert desk.heard() == (None, 0.0)
 
 
 def test_only_the_newest_of_several_plans_is_carried_out() -> None:

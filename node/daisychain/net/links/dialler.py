@@ -100,8 +100,10 @@ class Dialler:
                     return await self._open(address, nonce)
                 except aiohttp.ClientConnectorCertificateError as error:
                     raise await self._stranger(address, error.certificate_error) from None
-        except TimeoutError:
-            raise DialError(f"no answer within {self._settings.dial_timeout_s:g} s") from None
+        except TimeoutError as error:
+            connecting = isinstance(error, aiohttp.ConnectionTimeoutError)
+            bound_s = self._settings.connect_timeout_s if connecting else self._settings.dial_timeout_s
+            raise DialError(f"no answer within {bound_s:g} s") from None
         except ProtocolError as error:
             raise DialError(error.message) from None
         except (aiohttp.ClientError, OSError) as error:
@@ -189,7 +191,7 @@ class Dialler:
                 ws_response_class=DialSocket,
                 middlewares=(_only_upgrades,),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                timeout=aiohttp.ClientTimeout(total=None),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._settings.connect_timeout_s),
             )
         return self._session
 

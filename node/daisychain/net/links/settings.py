@@ -12,8 +12,10 @@ class TransportSettings:
     """The bounds of one node's control connections.
 
     Attributes:
-        dial_timeout_s: from a dial to LinkUp or DialFailed; a silent address (a firewall that
+        connect_timeout_s: from a dial until the address answers at all; a silent one (a firewall that
             drops, a frozen node) must not hold a dial for the kernel's two minutes.
+        dial_timeout_s: from a dial to LinkUp or DialFailed: four round trips, of more than a second each
+            where a gradient fills the queue of a slow link.
         dials_max: dials in flight; a list of a thousand dead candidates must not take every socket.
         tls_timeout_s: from accept to a finished handshake; stops half-open connections.
         hello_timeout_s: from accept to a valid Hello, TLS and upgrade included; stops whoever
@@ -34,10 +36,11 @@ class TransportSettings:
         gate: what connections without a proven node id may take.
     """
 
-    dial_timeout_s: float = 3.0
+    connect_timeout_s: float = 3.0
+    dial_timeout_s: float = 10.0
     dials_max: int = 32
-    tls_timeout_s: float = 3.0
-    hello_timeout_s: float = 5.0
+    tls_timeout_s: float = 6.0
+    hello_timeout_s: float = 10.0
     close_timeout_s: float = 0.5
     inbound_max: int = 64
     queue_messages: int = 128

@@ -74,6 +74,10 @@ class Formation:
             world.abort(reason)
         self._store.fail(reason)
 
+    def quiet_s(self) -> None:
+        """Return None: data comes once the world stands."""
+        return
+
     def result(self) -> FormedWorld:
         """Return the world once it stands; raises `WorldError`, and then the attempt is abandoned."""
         with self._changed:

@@ -78,6 +78,9 @@ class FormedWorld(Exchange, Protocol):
     def close(self) -> None:
         """Leave the world and free what is its own; training thread only. Idempotent."""
 
+    def quiet_s(self) -> float | None:
+        """Return the seconds since data last came from a peer, from any thread; None when that is unknown."""
+
     def release(self) -> None:
         """Let go of the connections that `close` kept open: the peers have left this world too."""
 
@@ -187,6 +190,11 @@ class World:
         if lost:
             bury(group, lost, self._settings)
         # The last reference goes here: nothing is under way, so gloo's threads end within milliseconds.
+
+    def quiet_s(self) -> float | None:
+        """Return the seconds since data last came over the connections."""
+        with self._lock:
+            return self._connections.quiet_s()
 
     def release(self) -> None:
         """Close the duplicates of the connections."""
@@ -302,6 +310,10 @@ class SoloWorld(Alone):
     def close(self) -> None:
         """End the world; there is nothing to free."""
         self.abort("this world was left")
+
+    def quiet_s(self) -> None:
+        """Return None: nobody else is here."""
+        return
 
     def release(self) -> None:
         """Do nothing: it has no connections."""
