@@ -115,6 +115,7 @@ class PeerNode:
             "OMP_NUM_THREADS": "1",
             "RES_OPTIONS": "timeout:1 attempts:1",
             "RUST_LOG": "warn",
+            **self._system.environment,
         }
         with (self.seat.folder / log).open("ab") as output:
             return subprocess.Popen(

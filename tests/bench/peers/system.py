@@ -34,11 +34,18 @@ class Seat:
 
 
 class System(Protocol):
-    """One competitor. ``one_process``: what trains on a node is all that runs there."""
+    """One competitor.
+
+    Attributes:
+        settings: as the result tells them.
+        environment: variables for its processes.
+        one_process: what trains on a node is all that runs there.
+    """
 
     name: str
     version: str
     settings: Mapping[str, object]
+    environment: Mapping[str, str]
     one_process: bool
 
     def service(self, seat: Seat) -> list[str]:

@@ -19,6 +19,7 @@ class TorchFt:
     def __init__(self, python: Path, version: str) -> None:
         self._python = python
         self.version = version
+        self.environment: Mapping[str, str] = {}
         self.settings: Mapping[str, object] = {
             "lighthouse --heartbeat_timeout_ms": 1000,
             "lighthouse --join_timeout_ms": 150,

@@ -19,6 +19,9 @@ class Torchrun:
     def __init__(self, python: Path, version: str) -> None:
         self._python = python
         self.version = version
+        # Its agents otherwise keep the address of a store that was rank 0's in an earlier round: whoever meets
+        # the new rank 0 and whoever keeps to the old one wait for each other for ever (torch 2.13).
+        self.environment: Mapping[str, str] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         self.settings: Mapping[str, object] = {
             "--monitor-interval (s)": 0.1,
             "--shutdown-timeout (s)": 1,
@@ -27,6 +30,7 @@ class Torchrun:
             "rdzv keep_alive_max_attempt": 3,
             "gloo timeout (s)": 2,
             "steps between checkpoints": 25,
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": 1,
             "defaults": "monitor 0.1 s, shutdown 30 s, last call 30 s, keep-alive 3 x 5 s, gloo 1800 s",
         }
 
