@@ -24,6 +24,8 @@ SPARE_BYTES = 64 << 20
 QUOTA_CPUS = 0.25
 SETTLED_S = 20.0
 
+RESTORED = "goes on from a checkpoint of step"
+
 
 @dataclass(frozen=True, slots=True)
 class Deed:
@@ -128,10 +130,16 @@ def _kill_all(scene: Scene) -> float:
 
 
 def _start_all(scene: Scene) -> None:
+    """Start every node again; the run goes on from what the disks hold."""
     for node in scene.nodes:
         node.start()
     for node in scene.nodes:
         node.await_start()
+    until(
+        lambda: any(RESTORED in node.trainer_log() for node in scene.nodes),
+        SETTLED_S,
+        "no checkpoint is used",
+    )
 
 
 def _fall_behind(scene: Scene) -> float:

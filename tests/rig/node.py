@@ -152,6 +152,11 @@ class RigNode(Node):
         resource.prlimit(pid, resource.RLIMIT_AS, (limit, limit))
         return at
 
+    def trainer_log(self) -> str:
+        """Return what its trainers said of every run."""
+        logs = sorted((self.state / "runs").glob("*/train.log"))
+        return "".join(log.read_text(errors="replace") for log in logs)
+
     def story(self, most: int = 4000) -> str:
         """Return the ends of its logs, for people."""
         parts = [f"--- {self.name}\n{self.log.read_text(errors='replace')[-most:]}"]
