@@ -97,7 +97,7 @@ class Scene:
         if row.fault is Fault.DISK_FULL:
             self.chain.small_disk(name, DISK_BYTES)
         # A fault while the first world forms leaves fewer than there are; otherwise everybody is in it.
-        fewer = 1 if row.phase in (Phase.FORMING, Phase.TRANSFER) else 0
+        fewer = 1 if row.phase in (Phase.FORMING, Phase.TRANSFER) or row.fault is Fault.OLD_DISK else 0
         if row.fault is Fault.HALVES:
             fewer = 2
         flags = ("--min-nodes", str(len(self.names()) - fewer))
