@@ -19,8 +19,8 @@ class Torchrun:
     def __init__(self, python: Path, version: str) -> None:
         self._python = python
         self.version = version
-        # Its agents otherwise keep the address of a store that was rank 0's in an earlier round: whoever meets
-        # the new rank 0 and whoever keeps to the old one wait for each other for ever (torch 2.13).
+        # Its agents otherwise keep to the store of an earlier round's rank 0, and wait for ever when another
+        # one is rank 0 now (torch 2.13).
         self.environment: Mapping[str, str] = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
         self.settings: Mapping[str, object] = {
             "--monitor-interval (s)": 0.1,

@@ -44,7 +44,8 @@ class PeerChain:
         self._whole = False
         places = [lan.place(name) for name in names]
         hosts = folder / "hosts"
-        hosts.write_text("".join(f"{place.address} {place.name}\n" for place in places))
+        lines = ["127.0.0.1 localhost", *(f"{place.address} {place.name}" for place in places)]
+        hosts.write_text("\n".join(lines) + "\n")
         self._nodes = []
         for number, place in enumerate(places):
             seat = Seat(
