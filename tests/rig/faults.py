@@ -13,7 +13,7 @@ import psutil
 from daisychain.core.jobs import JobState
 from rig.garbage import Garbage, listening
 from rig.jobs import JOB, Trouble, make_trouble
-from rig.matrix import Fault
+from rig.matrix import Fate, Fault
 from rig.scene import AT, Scene
 from support.progress import trains_together
 from support.waiting import until
@@ -23,6 +23,9 @@ SPARE_BYTES = 64 << 20
 
 QUOTA_CPUS = 0.25
 SETTLED_S = 20.0
+
+SILENT_STEPS = 25
+"""Steps at the slow pace: some five seconds."""
 
 RESTORED = "goes on from a checkpoint of step"
 
@@ -45,6 +48,14 @@ class Deed:
 
 
 def _thaw(scene: Scene) -> None:
+    scene.victim.thaw()
+
+
+def _thaw_agent(scene: Scene) -> None:
+    """Wake the agent; where its trainer trains on meanwhile, after a silence that would be a death."""
+    if scene.row.expected.fate is Fate.STAYS:
+        wanted = AT + SILENT_STEPS
+        until(lambda: scene.others[0].step() >= wanted, SETTLED_S, f"step {wanted} is not committed")
     scene.victim.thaw()
 
 
@@ -192,7 +203,7 @@ DEEDS: dict[Fault, Deed] = {
     Fault.WORKERS_LEFT: Deed(_kill_with_workers),
     Fault.NODE_KILLED: Deed(lambda scene: scene.victim.kill()),
     Fault.NODE_FROZEN: Deed(lambda scene: scene.victim.freeze(), _thaw),
-    Fault.AGENT_FROZEN: Deed(lambda scene: scene.victim.freeze(trainer=False), _thaw, at_once=False),
+    Fault.AGENT_FROZEN: Deed(lambda scene: scene.victim.freeze(trainer=False), _thaw_agent, at_once=False),
     Fault.TRAINER_FROZEN: Deed(lambda scene: scene.victim.freeze(agent=False), _thaw),
     Fault.LINK_CUT: Deed(_cut, lambda scene: scene.net.mend(), apart=True),
     Fault.ONE_WAY_CUT: Deed(_cut_one_way, lambda scene: scene.net.mend(), apart=True),

@@ -1,7 +1,7 @@
 """The fault matrix: what goes wrong, for whom and when, and what must come of it. Data only.
 
-`LINES` is the table: each line a fault, its roles and phases, and the expected outcome; ``left_out`` says why
-the other phases are not there. `rows` spells it out in both modes; `selection` covers it with few.
+`LINES` is the table: each line a fault, its roles and phases, and the expected outcome; ``left_out`` says
+why other phases are not there. `rows` spells it out in both modes; `selection` covers it with few.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Row:
 
 BOTH = (Role.COORDINATOR, Role.WORKER)
 EVERY_PHASE = tuple(Phase)
-NOTICED_S, SILENT_S = 2.5, 6.0
+NOTICED_S, SILENT_S = 4.0, 8.0
 """A death that the kernel tells the others; a silence that they must notice themselves."""
 
 LEAVES_NO_CHOICE = "what it does to a world does not depend on the phase; the others are seen with the node's"
@@ -151,9 +151,16 @@ LINES = (
     Line(
         Fault.AGENT_FROZEN,
         BOTH,
-        (Phase.MID_RUN, Phase.FORMING),
+        (Phase.MID_RUN,),
+        Expected(Fate.STAYS),
+        "its trainer trains on, and every step that it commits with the others says that the machine lives",
+    ),
+    Line(
+        Fault.AGENT_FROZEN,
+        BOTH,
+        (Phase.FORMING,),
         Expected(Fate.REJOINS, SILENT_S),
-        "its trainer trains on until the others notice, so no later phase is where it was addressed",
+        "only a world that forms needs the agent",
     ),
     Line(
         Fault.TRAINER_FROZEN,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 import traceback
@@ -49,7 +50,7 @@ def run_row(row: Row, alone: Path) -> Seen:
         scene.arrive()
         check_landing(scene)
         deed = DEEDS[row.fault]
-        if row.expected.fate is Fate.REJOINS or row.expected.says:
+        if row.expected.fate is Fate.REJOINS or row.expected.says or row.fault is Fault.AGENT_FROZEN:
             scene.pace.set(SLOW_S[row.mode])
         at = deed.do(scene)
         scene.release()
@@ -196,6 +197,7 @@ def main() -> int:
     parser.add_argument("name", choices=[row.name for row in rows()], metavar="NAME")
     parser.add_argument("--alone", type=Path, required=True, help="folder made by `python -m rig.outcome`")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_FAILED))  # takes the chain down
     row = next(row for row in rows() if row.name == options.name)
     try:
         seen = run_row(row, alone_in(options.alone, row.mode))

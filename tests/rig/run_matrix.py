@@ -26,7 +26,7 @@ from rig.outcome import train_alone
 from rig.requirements import RigUnavailable
 
 LEFT = ROOT / "build" / "matrix"
-ROW_S = 240.0
+ROW_S, END_S = 240.0, 30.0
 POLL_S = 0.1
 
 
@@ -43,8 +43,15 @@ class Running:
         return time.monotonic() - self.began_at > ROW_S
 
     def end(self) -> None:
-        """Kill the row with all that it started; its namespaces go with the next row's start."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        """Ask the row to take its chain down; past the bound it is killed with all that it started."""
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def chosen(options: argparse.Namespace) -> list[Row]:
@@ -59,17 +66,21 @@ def run(table: Sequence[Row], alone: Path, at_a_time: int) -> list[Row]:
     """Run the rows; return those that were not as expected."""
     LEFT.mkdir(parents=True, exist_ok=True)
     waiting, running, failed, done = deque(table), list[Running](), list[Row](), 0
-    while waiting or running:
-        while waiting and len(running) < at_a_time:
-            running.append(_start(waiting.popleft(), alone))
-        time.sleep(POLL_S)
-        for each in list(running):
-            if each.process.poll() is None and not each.overdue():
-                continue
-            running.remove(each)
-            done += 1
-            if not _tell(each, f"{done}/{len(table)}"):
-                failed.append(each.row)
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_a_time:
+                running.append(_start(waiting.popleft(), alone))
+            time.sleep(POLL_S)
+            for each in list(running):
+                if each.process.poll() is None and not each.overdue():
+                    continue
+                running.remove(each)
+                done += 1
+                if not _tell(each, f"{done}/{len(table)}"):
+                    failed.append(each.row)
+    finally:
+        for each in running:
+            each.end()
     return failed
 
 
@@ -86,9 +97,7 @@ def _start(row: Row, alone: Path) -> Running:
 def _tell(each: Running, count: str) -> bool:
     """Print what came of a row; return whether it was as expected."""
     took_s = time.monotonic() - each.began_at
-    if each.process.poll() is None:
-        each.end()
-        each.process.wait()
+    each.end()
     text = each.said.read_text(errors="replace")
     if each.process.returncode == 0:
         print(f"ok    {count:>7}  {each.row.name:<52} {took_s:5.1f} s  {text.splitlines()[-1]}", flush=True)
@@ -120,6 +129,7 @@ def main() -> int:
     except RigUnavailable as why:
         print(f"the fault matrix is skipped: {why}")
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # rows are taken down whatever happens
     began_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="rig-alone-") as folder:
         for mode in sorted({row.mode for row in table}):
