@@ -14,8 +14,8 @@ from daisychain.trainer.record import journal
 TAIL_BYTES = 1 << 18
 """Where reading begins: some 900 lines back. A trial that takes longer keeps what it has read."""
 
-KEPT = 5_000
-"""Newest steps kept."""
+KEPT = 1_000
+"""Newest steps kept: looking through them must cost little while a recovery is measured."""
 
 _READY = re.compile(r"^(\S+ \S+) INFO ready:", re.MULTILINE)
 
