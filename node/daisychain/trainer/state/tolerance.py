@@ -23,7 +23,7 @@ FLOAT32 = Tolerance(alike=1e-6, unlike=1e-4)
 (`make bench-drift`). Even were that to grow in proportion, `unlike` would last for 250,000."""
 
 FLOAT64 = Tolerance(alike=1e-12, unlike=1e-11)
-"""1.4e-15 after 3,000 steps: what is seen is the rounding of the sketch itself."""
+"""1.8e-15 after 3,000 steps: what is seen is the rounding of the sketch itself."""
 
 
 def tolerance(dtype: str) -> Tolerance:
