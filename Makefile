@@ -6,6 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 BENCH_VENV := .venv-bench
+MUTANTS_VENV := build/mutants/venv
 BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -62,6 +63,17 @@ simulation: $(STAMP) ## The real core under a seeded network, clock and disk
 soak: $(STAMP) ## SEEDS=10000 seeded chains of up to 32 nodes, LIMIT=3600 s at most; SEED=n replays one
 	PYTHONPATH=tests $(BIN)/python -m soak \
 	  $(if $(SEED),--seed $(SEED),--seeds $(or $(SEEDS),10000) --limit-s $(or $(LIMIT),3600))
+
+# cosmic-ray makes the mutants and has an environment of its own; see docs/decisions/0016.
+$(MUTANTS_VENV)/.ready:
+	@$(PYTHON) -m venv $(MUTANTS_VENV)
+	@$(MUTANTS_VENV)/bin/pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
+	@touch $@
+
+mutants: $(STAMP) $(MUTANTS_VENV)/.ready ## COUNT=200 mutants of the core, drawn by MUTANT_SEED=1, against unit tests and simulator
+	PYTHONPATH=tests $(MUTANTS_VENV)/bin/python -m mutants.generate node/daisychain/core \
+	  build/mutants/sample.json $(or $(COUNT),200) $(or $(MUTANT_SEED),1)
+	PYTHONPATH=tests $(BIN)/python -m mutants --limit-s $(or $(LIMIT),3600)
 
 integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration

@@ -1,0 +1,1 @@
+"""Whether the tests of the core notice a broken core: `make mutants`."""
