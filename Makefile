@@ -11,7 +11,7 @@ BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format lint types imports unit simulation integration soak mutants rig bench-recovery bench-reproducible bench-drift clean
+.PHONY: help demo test test-long check format lint types imports unit simulation integration soak mutants rig rig-long bench-recovery bench-storm bench-reproducible bench-drift clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -101,6 +101,9 @@ test-long: $(STAMP) ## The long ones: whole demos compared with one process, a s
 
 bench-recovery: $(BENCH_STAMP) ## From a fault to the next step, beside torchft and torchrun (root; QUICK=1: 4 minutes)
 	PYTHONPATH=tests $(BIN)/python -m bench.recovery
+
+bench-storm: $(STAMP) ## What four nodes keep of their speed in ten minutes of faults (root; QUICK=1: 4 minutes)
+	PYTHONPATH=tests $(BIN)/python -m bench.storm
 
 bench-reproducible: $(STAMP) ## What reproducible mode costs, for three models (QUICK=1: a minute)
 	PYTHONPATH=tests $(BIN)/python -m bench.reproducible
