@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import secrets
+import socket
 import sys
 
 from daisychain.core.ids import Address, ClusterId, NodeId
@@ -69,6 +71,33 @@ def test_who_is_still_there_is_found_again_and_who_said_goodbye_is_not() -> None
             async with running(MdnsSource(again, LOOPBACK, FAST)):
                 await until_async(lambda: heard.count(again.address) >= 3, 10, "a newcomer after it")
             assert leaves.address not in heard.addresses
+
+    asyncio.run(scenario())
+
+
+def test_a_node_announces_itself_again_to_whoever_could_not_hear_it_before() -> None:
+    node = announcement(secrets.token_hex(8))
+    name = node.node_id.encode()
+
+    async def scenario() -> None:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as ear:
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ear.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            ear.bind(("224.0.0.251", 5353))
+            joined = socket.inet_aton("224.0.0.251") + socket.inet_aton("127.0.0.1")
+            ear.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, joined)
+            ear.setblocking(False)
+            heard = 0
+
+            def announcements() -> int:
+                nonlocal heard
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        heard += name in ear.recv(9000)
+                return heard
+
+            async with running(MdnsSource(node, LOOPBACK, MdnsSettings(announce_again_s=0.1))):
+                await until_async(lambda: announcements() >= 25, 20, "it announces itself at its start only")
 
     asyncio.run(scenario())
 

@@ -46,7 +46,10 @@ class MdnsSource:
         zeroconf = await open_mdns(self._interface, self._settings)
         listener = MdnsListener(zeroconf.zeroconf, self._announcement, self._interface, self._settings)
         try:
-            await self._announce(zeroconf)
+            info = self._info()
+            # at once: the name is its random id, so there is nobody to ask first
+            await zeroconf.async_register_service(info, cooperating_responders=True)
+            again = asyncio.create_task(self._announce_again(zeroconf, info), name="mdns-announce")
             browser = AsyncServiceBrowser(
                 zeroconf.zeroconf,
                 SERVICE_TYPE,
@@ -57,16 +60,24 @@ class MdnsSource:
             try:
                 await listener.run(found, say)
             finally:
+                again.cancel()
+                await asyncio.gather(again, return_exceptions=True)
                 await browser.async_cancel()
         finally:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._settings.goodbye_s):
                     await zeroconf.async_close()
 
-    async def _announce(self, zeroconf: AsyncZeroconf) -> None:
-        """Announce this node at once: the name is its random id, so there is nobody to ask first."""
+    async def _announce_again(self, zeroconf: AsyncZeroconf, info: AsyncServiceInfo) -> None:
+        """Announce this node every now and then: somebody may only now be able to hear it."""
+        while True:
+            await asyncio.sleep(self._settings.announce_again_s)
+            with contextlib.suppress(OSError):  # the interface is down for the moment
+                await (await zeroconf.async_update_service(info))
+
+    def _info(self) -> AsyncServiceInfo:
         ttl_s = self._settings.record_ttl_s
-        info = AsyncServiceInfo(
+        return AsyncServiceInfo(
             SERVICE_TYPE,
             service_name(self._announcement.node_id),
             port=self._announcement.address.port,
@@ -76,7 +87,6 @@ class MdnsSource:
             host_ttl=ttl_s,
             other_ttl=ttl_s,
         )
-        await zeroconf.async_register_service(info, cooperating_responders=True)
 
 
 async def open_mdns(interface: InterfaceChoice, settings: MdnsSettings) -> AsyncZeroconf:

@@ -28,6 +28,8 @@ class MdnsSettings:
         resolvers: how many are asked for at a time.
         resolve_timeout_s: how long one is asked for; without an answer the node has vanished.
         refresh_s: seconds between two rounds in which what is still there is found again.
+        announce_again_s: seconds between two announcements of ours: who could not hear the last one, because
+            a cable was out or a switch was down, asks ever more rarely, in the end once an hour.
         record_ttl_s: how long others may believe our announcement without asking again.
         echo_timeout_s: our own announcement must be heard within this, or multicast does not work here.
         open_attempts: how often a socket that is in use is tried, see `open_retry_s`.
@@ -40,6 +42,7 @@ class MdnsSettings:
     resolvers: int = 4
     resolve_timeout_s: float = 1.5
     refresh_s: float = 5.0
+    announce_again_s: float = 10.0
     record_ttl_s: int = 120
     echo_timeout_s: float = 3.0
     open_attempts: int = 4
