@@ -219,3 +219,18 @@ def test_no_more_nodes_than_the_cap_are_remembered_and_the_living_stay() -> None
     members.bury(node_id(3), Health.DEAD)
     assert members.objection(info(9)) == ""
     assert members.get(node_id(3)) is None
+
+
+def test_only_who_was_heard_both_ways_and_is_not_in_doubt_takes_part_in_something_new() -> None:
+    members = chain()
+    peer = members.get(OTHER)
+    assert peer is not None
+    assert not peer.alive, "linked, but never heard"
+    members.told(peer, 1, status())
+    assert peer.alive
+    members.doubt(OTHER)
+    assert not peer.alive
+    members.heard(OTHER, 0.1)
+    assert peer.alive
+    members.link_down(OTHER, 0.2)
+    assert not peer.alive
