@@ -37,8 +37,8 @@ class Size:
     peers: PeerCounts
 
 
-FULL = Size(20, PeerCounts(kills=6, silences=4, none_after_s=20.0))
-QUICK = Size(2, PeerCounts(kills=1, silences=1, none_after_s=12.0))
+FULL = Size(20, PeerCounts(kills=6, silences=4, none_after_s=30.0))
+QUICK = Size(2, PeerCounts(kills=1, silences=1, none_after_s=15.0))
 
 
 def main() -> int:
