@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from daisychain.errors import NetworkError
 
 
+END_S = 2.0
+"""A killed program is gone within milliseconds; nothing waits longer for it."""
+
+
 class CommandMissingError(NetworkError):
     """The program is not installed, or this user may not run it."""
 
@@ -75,7 +79,9 @@ async def run_command(arguments: tuple[str, ...], bounds: CommandBounds) -> Comm
     finally:
         if process.returncode is None:
             _kill(process)
-            await process.wait()
+            reads.cancel()
+            await asyncio.gather(reads, return_exceptions=True)
+            await _see_off(process)
     return CommandResult(code, output.decode("utf-8", "replace"), complaint.decode("utf-8", "replace"))
 
 
@@ -85,6 +91,19 @@ def _kill(process: asyncio.subprocess.Process) -> None:
             process.kill()
         else:
             os.killpg(process.pid, signal.SIGKILL)
+
+
+async def _see_off(process: asyncio.subprocess.Process) -> None:
+    """Wait for a killed process; what it printed is read and dropped, for asyncio waits until it was.
+
+    Bounded, should something that it started have left its session and hold the streams open.
+    """
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_S):
+            for stream in (process.stdout, process.stderr):
+                while stream is not None and await stream.read(65536):
+                    pass
+            await process.wait()
 
 
 async def _read_bounded(stream: asyncio.StreamReader, bytes_max: int, program: str) -> bytes:
