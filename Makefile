@@ -79,10 +79,10 @@ integration: $(STAMP) ## Real processes, sockets and gloo
 	$(BIN)/pytest -q tests/integration
 
 rig: $(STAMP) ## The rig's own tests: shaped links, cuts, quotas, seen in real traffic (needs root)
-	$(BIN)/pytest -q -m "not long" tests/rig
+	$(BIN)/pytest -q -m "rig and not long" tests/rig
 
 rig-long: $(STAMP) ## Two minutes each of links that gradients fill: no world breaks (needs root)
-	$(BIN)/pytest -q -s -m long tests/rig/test_slow_links.py
+	$(BIN)/pytest -q -s -m "long and rig" tests/rig/test_slow_links.py
 
 .PHONY: matrix matrix-quick
 MATRIX = PYTHONPATH=node:tests $(BIN)/python -m rig.run_matrix
@@ -93,11 +93,11 @@ matrix: $(STAMP) ## Every fault by role and phase, on real nodes in network name
 matrix-quick: $(STAMP) ## A selection of it: every fault, every phase, every pair of fault and role
 	$(MATRIX) --quick
 
-test: $(STAMP) ## Every test but the long ones
-	$(BIN)/pytest -q --durations=15 -m "not long" tests
+test: $(STAMP) ## Every test but the long ones and the rig's
+	$(BIN)/pytest -q --durations=15 -m "not long and not rig" tests
 
 test-long: $(STAMP) ## The long ones: whole demos compared with one process, a storm of worlds, CPU quotas
-	$(BIN)/pytest -q --durations=15 -m long tests
+	$(BIN)/pytest -q --durations=15 -m "long and not rig" tests
 
 bench-recovery: $(BENCH_STAMP) ## From a fault to the next step, beside torchft and torchrun (root; QUICK=1: 4 minutes)
 	PYTHONPATH=tests $(BIN)/python -m bench.recovery

@@ -28,7 +28,7 @@ from support.namespaces import HANDLES
 from support.owners import mark
 from support.waiting import until
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.rig]
 
 TOLERANCE = 0.15
 LATE_S = 0.015

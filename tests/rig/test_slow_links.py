@@ -18,7 +18,7 @@ from rig.shape import Shape
 from support.progress import trains_together
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.rig, pytest.mark.timeout(300)]
 
 NAMES = ["ada", "bob", "cem"]
 JOB = "wide"

@@ -14,7 +14,7 @@ from rig.outcome import check_ended, train_alone
 from rig.stops import Point
 from support.progress import next_step_s, trains_together
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.rig, pytest.mark.timeout(240)]
 
 AT = 40
 HALT_S = 60.0

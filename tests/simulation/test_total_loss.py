@@ -65,6 +65,7 @@ def goes_on_where_the_disks_are(seed: int, make: MachineMaker = make_machine) ->
     chain.must_settle()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_nodes_that_come_back_together_go_on_at_the_greatest_step_on_any_disk(first: int) -> None:
     for seed in range(first, first + CHUNK):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 from daisychain.core.jobs import JobState
@@ -117,6 +118,7 @@ def test_whoever_is_killed_in_mid_run_costs_no_step_and_comes_back(tmp_path: Pat
         went_on_within(others[0], trainer_killed_at, KILLED_S)
 
 
+@pytest.mark.long
 def test_a_frozen_node_is_left_behind_and_rejoins_when_it_wakes(tmp_path: Path) -> None:
     """First a worker, then the coordinator."""
     with chain(tmp_path) as agents:
@@ -137,6 +139,7 @@ def test_a_frozen_node_is_left_behind_and_rejoins_when_it_wakes(tmp_path: Path) 
             went_on_within(witness, at, FROZEN_S)
 
 
+@pytest.mark.long
 def test_a_fourth_node_joins_a_running_world(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         nodes = start_chain(agents, "ada", "bob", "cem", epochs=LONG)
@@ -189,6 +192,7 @@ def standby(node: Node) -> str:
     return "" if status is None else status.view.standby
 
 
+@pytest.mark.long
 def test_a_failing_job_fails_with_its_reason_and_the_next_one_runs(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         for name in ("ada", "bob"):

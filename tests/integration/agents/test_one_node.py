@@ -17,7 +17,7 @@ from support.agents import Chain, chain
 from support.progress import go_on_without, trains_together
 from support.waiting import until
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 
 ON_ONE_NODE = """
 

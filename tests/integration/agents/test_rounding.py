@@ -15,7 +15,7 @@ from support.agents import chain
 from support.job_folders import noisy_job
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(180)]
 
 
 def shown(node: Node) -> str:

@@ -13,7 +13,7 @@ from support.agents import Chain, chain
 from support.progress import trains_together
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
 
 EPOCHS = 300
 FLAGS = ("--min-nodes", "2", "--checkpoint-every-s", "1")

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from support.job_folders import counting_job
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
 
 EPOCHS = 3000
 

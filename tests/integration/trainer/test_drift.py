@@ -20,6 +20,7 @@ from support.waiting import until
 PLAIN = torch.backends.cpu.get_cpu_capability() == "DEFAULT"
 pytestmark = [
     pytest.mark.integration,
+    pytest.mark.long,
     pytest.mark.timeout(300),
     pytest.mark.skipif(PLAIN, reason="this processor has nothing that torch could go without"),
 ]
@@ -59,7 +60,6 @@ def finish(world: HandWorld, members: Sequence[HandTrainer]) -> None:
     world.shut_down(members)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("plant", "reproducible"),
     [
@@ -105,7 +105,6 @@ def test_of_two_replicas_that_differ_the_lower_id_keeps_its_state(tmp_path: Path
     assert summary(job)["repairs"] == 1
 
 
-@pytest.mark.long
 def test_replicas_that_round_differently_need_no_state_and_no_repair_until_one_differs_by_more(
     tmp_path: Path,
 ) -> None:
@@ -132,7 +131,6 @@ def test_replicas_that_round_differently_need_no_state_and_no_repair_until_one_d
     assert (found["repairs"], found["rounds_alike"]) == (1, False)
 
 
-@pytest.mark.long
 def test_in_reproducible_mode_machines_that_round_differently_are_told_before_step_1_and_go_on(
     tmp_path: Path,
 ) -> None:

@@ -19,7 +19,7 @@ from support.hand_world import HandTrainer, hand_world
 from support.job_folders import counting_job, whole_job
 from support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(300)]
 
 OFTEN_S = 0.2
 

@@ -91,6 +91,7 @@ def test_a_float64_job_through_a_death_and_a_join_equals_a_plain_loop(
     assert_audit(members, job, worlds=3)
 
 
+@pytest.mark.long
 def test_a_reproducible_job_through_a_death_and_a_join_equals_one_process_to_the_bit(tmp_path: Path) -> None:
     keys = {"epochs": 60, "reproducible": True, "granule": 4, "keep_best": True}
     chain = regression_job(tmp_path / "chain" / "regression", frozenset({"weighted"}), **keys)

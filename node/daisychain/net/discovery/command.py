@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from daisychain.errors import NetworkError
 
-
 END_S = 2.0
 """A killed program is gone within milliseconds; nothing waits longer for it."""
 
