@@ -38,6 +38,7 @@ class Peer:
         seq: of the heartbeat that told it.
         heard_at: when the last sign of life came: a message, or data of a world that it is in.
         spoke_at: when its last message came.
+        proven_at: when a world that it is in last showed that it lives.
         answered_at: when it last answered over the present link, or that came up.
         unlinked_at: when our link to it fell.
     """
@@ -50,6 +51,7 @@ class Peer:
     status: NodeStatus | None = None
     seq: int = 0
     spoke_at: float = 0.0
+    proven_at: float = 0.0
     answered_at: float = 0.0
     unlinked_at: float = 0.0
     rhythm: Rhythm = field(default_factory=Rhythm)
@@ -165,7 +167,7 @@ class Membership:
             peer = self._peers.get(node_id)
             if peer is not None:
                 peer.heard_at = max(peer.heard_at, at)
-                peer.answered_at = max(peer.answered_at, at)
+                peer.proven_at = max(peer.proven_at, at)
                 peer.unlinked_at = max(peer.unlinked_at, at)
 
     def bury(self, node_id: NodeId, health: Health) -> Peer | None:
@@ -201,8 +203,18 @@ class Membership:
         return [
             peer
             for peer in self._peers.values()
-            if peer.linked and now >= peer.answered_at + peer.rhythm.limit_s(self._settings)
+            if peer.linked and now >= self._renewal_at(peer)
         ]
+
+    def _renewal_at(self, peer: Peer) -> float:
+        """Return when the link to a peer that answers nothing over it is given up.
+
+        While its world shows that it lives its answers may be slow, but not for ever: the link itself may be
+        dead, reset while nothing came through, and a cancelled run would never be heard of.
+        """
+        limit_s, most_s = peer.rhythm.limit_s(self._settings), self._settings.silence_ceiling_s
+        proven_at = min(peer.proven_at, peer.answered_at + max(0.0, most_s - limit_s))
+        return max(peer.answered_at, proven_at) + limit_s
 
     def refresh(self, now: float) -> None:
         """This node itself was frozen: every peer gets its full time to be heard again."""
@@ -229,7 +241,7 @@ class Membership:
             return math.inf
         limit_s = peer.rhythm.limit_s(self._settings)
         silent_at = peer.heard_at + (limit_s / 2 if peer.health is Health.ALIVE else limit_s)
-        return min(silent_at, (peer.answered_at if peer.linked else peer.unlinked_at) + limit_s)
+        return min(silent_at, self._renewal_at(peer) if peer.linked else peer.unlinked_at + limit_s)
 
     def _make_room(self) -> bool:
         """Forget the peer that is gone for longest."""

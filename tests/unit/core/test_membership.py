@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.core.membership import Health, Membership
+from daisychain.core.settings import CoreSettings
 from unit.core.chains import SETTINGS, info, node_id, status
 
 OTHER = node_id(2)
@@ -128,7 +129,17 @@ def test_a_committed_step_is_proof_of_life() -> None:
     for tenth in range(30, 100):
         members.prove([OTHER, node_id(7)], tenth / 10)
         assert members.silent(tenth / 10 + 0.05) == []
-    assert members.unanswered(10.0) == []
+    assert members.unanswered(9.95) == []
+
+
+def test_a_link_that_answers_nothing_is_dialled_anew_though_data_of_the_world_comes() -> None:
+    """It may be dead on the way, reset while nothing came through: nobody would hear of a cancelled run."""
+    members = chain()
+    ceiling_s = CoreSettings().silence_ceiling_s
+    for tenth in range(1, round(10 * ceiling_s) + 1):
+        members.prove([OTHER], tenth / 10)
+    assert members.silent(ceiling_s) == []
+    assert [peer.info.node_id for peer in members.unanswered(ceiling_s)] == [OTHER]
 
 
 def test_older_proof_takes_nothing_back() -> None:
