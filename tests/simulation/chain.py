@@ -181,8 +181,8 @@ class SimChain:
         self.bad.fail_on(self.nodes[index].id, self.nodes[0].jobs[0].run_id, step)
 
     def newest_step(self) -> int:
-        """Return the greatest step that any trainer has committed."""
-        return max((node.trainer.step for node in self.nodes if node.trainer is not None), default=0)
+        """Return the greatest step of the first job that any trainer ever held."""
+        return self._rooms.promises.newest_step(self.nodes[0].jobs[0].run_id)
 
     def rescan(self, index: int) -> None:
         """A node looks into its jobs folder."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daisychain.core.ids import Generation, NodeId, Term
+from daisychain.core.ids import Generation, NodeId, RunId, Term
 from daisychain.core.messages import Heartbeat
 from daisychain.core.world import WorldPlan
 from simulation.content import alone
@@ -33,6 +33,7 @@ class Promises:
         self._issued: dict[NodeId, WorldPlan] = {}
         self._given: dict[NodeId, Generation] = {}
         self._rooms: dict[SimTrainer, Room] = {}
+        self._newest: dict[RunId, int] = {}
 
     def tells(self, node: SimNode, heartbeat: Heartbeat, on_disk: Term) -> None:
         """A node tells its status."""
@@ -78,7 +79,12 @@ class Promises:
     def holds(self, trainer: SimTrainer, step: int, content: str) -> None:
         """A trainer's model is at ``step`` now."""
         name = trainer.node.name
+        self._newest[trainer.run_id] = max(step, self.newest_step(trainer.run_id))
         if step < trainer.step:
             self._time.fail(f"{name} falls from step {trainer.step} to {step}")
         if content != alone(trainer.run_id, step):
             self._time.fail(f"{name} has another content of step {step} of {trainer.run_id} than one process")
+
+    def newest_step(self, run_id: RunId) -> int:
+        """Return the greatest step of a run that any trainer ever held."""
+        return self._newest.get(run_id, 0)

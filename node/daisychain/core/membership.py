@@ -200,11 +200,7 @@ class Membership:
         """Return whom our messages do not seem to reach, though it lives: its link wants a new dial."""
         if now < self._due_at:
             return []
-        return [
-            peer
-            for peer in self._peers.values()
-            if peer.linked and now >= self._renewal_at(peer)
-        ]
+        return [peer for peer in self._peers.values() if peer.linked and now >= self._renewal_at(peer)]
 
     def _renewal_at(self, peer: Peer) -> float:
         """Return when the link to a peer that answers nothing over it is given up.
