@@ -243,3 +243,26 @@ def test_checkpoints_of_a_state_that_had_drifted_are_forgotten_and_the_next_is_d
     bench.writer.distrust()
     assert bench.ticks() == []
     assert bench.writer.due()
+
+
+def test_one_that_is_being_written_from_a_drifted_state_is_forgotten_and_nobody_waits_for_it(
+    bench: Bench, slow_disk: threading.Event
+) -> None:
+    bench.node.train()
+    bench.begin()
+    bench.writer.distrust()  # a disk that answers nothing must not hold up the training
+    assert not slow_disk.is_set()
+    assert not bench.writer.due()
+    slow_disk.set()
+    bench.writer.end(None)
+    assert bench.ticks() == []
+    assert bench.writer.due()
+
+
+def test_a_disk_that_lacks_more_than_room_is_told_as_such(bench: Bench) -> None:
+    bench.node.train()
+    bench.node.folder.parent.mkdir(exist_ok=True)
+    bench.node.folder.write_text("a file where a folder should be")
+    bench.whole()
+    assert "See that its folder is there" in bench.told[0]
+    assert "Make room" not in bench.told[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -13,3 +14,15 @@ def sync(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def is_full(error: OSError) -> bool:
+    """Whether the disk, the quota or the process's own bound has no room."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def remedy(error: OSError) -> str:
+    """Return what a person does about ``error``, met in writing: room is not all that may lack."""
+    if is_full(error):
+        return "Make room on its disk."
+    return "See that its folder is there, can be written by this user, and the disk is sound."

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from daisychain.errors import ProtocolError, StorageError
+from daisychain.trainer.record.durable import remedy
 from daisychain.trainer.record.trouble import Trouble
 
 log = logging.getLogger(__name__)
@@ -296,9 +297,7 @@ class Journal:
                 written = os.pwrite(self._fd, view, at)
                 view, at = view[written:], at + written
         except OSError as error:
-            raise StorageError(
-                f"{self._path} cannot be written: {error.strerror}", "Make room on its disk."
-            ) from None
+            raise StorageError(f"{self._path} cannot be written: {error.strerror}", remedy(error)) from None
 
     def _read(self, start: int) -> bytes:
         """Return everything from byte ``start`` on, in the file or waiting for it."""

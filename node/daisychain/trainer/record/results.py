@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import secrets
 import shutil
 import time
@@ -12,7 +11,7 @@ import msgspec
 
 from daisychain.errors import StorageError
 from daisychain.trainer.record.audit import Audit
-from daisychain.trainer.record.durable import sync
+from daisychain.trainer.record.durable import is_full, sync
 from daisychain.trainer.record.journal import Evaluation
 
 MODEL_FILE = "model.safetensors"
@@ -137,8 +136,7 @@ def publish(run_folder: Path, result_folder: Path, run_id: str) -> bool:
 
 def _remedy(error: OSError) -> str:
     """Return what makes room or way for the result."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    return "make room on the disk of the job's folder" if full else "make the job's folder writable"
+    return "make room on the disk of the job's folder" if is_full(error) else "make the job's folder writable"
 
 
 def _swap(new: Path, result_folder: Path, run_id: str) -> bool:

@@ -21,7 +21,7 @@ import msgspec
 import torch
 
 from daisychain.errors import StorageError
-from daisychain.trainer.record.durable import sync
+from daisychain.trainer.record.durable import remedy, sync
 from daisychain.trainer.state.trees import HEADER_MAX_BYTES, Packed
 
 VERSION = 1
@@ -83,7 +83,7 @@ def save(path: Path, head: Head, packed: Packed) -> None:
         room = (payload.nbytes + len(packed.header)) / 1e6
         raise StorageError(
             f"{path} cannot be written: {error.strerror or error}",
-            f"Make room on its disk: a checkpoint takes {room:.1f} MB.",
+            f"{remedy(error)} A checkpoint takes {room:.1f} MB.",
         ) from None
 
 

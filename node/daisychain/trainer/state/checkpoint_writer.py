@@ -75,6 +75,7 @@ class CheckpointWriter:
         self._copy_s = self._write_s = 0.0
         self._written_tick = state.tick
         self._thread: threading.Thread | None = None
+        self._distrusted = False
 
     def due(self) -> bool:
         """Whether the next checkpoint should begin now; asked after each commit, costs nothing."""
@@ -83,6 +84,8 @@ class CheckpointWriter:
                 return False
             self._thread = None
         now = self._clock()
+        if self._distrusted:
+            self._forget()
         if self._due_at is None:
             self._due_at = now + self._settings.least_s
         return now >= self._due_at
@@ -107,18 +110,27 @@ class CheckpointWriter:
             if self._thread.is_alive():
                 return
             self._thread = None
+        if self._distrusted:
+            self._forget()
         if head is None or head.tick == self._written_tick or not self._state.healed:
             return
         if self._write_s <= self._settings.end_s and (packed := self._copy()) is not None:
             self._write(head, packed)
 
     def distrust(self) -> None:
-        """Forget what was written: the state it came from had drifted. The next one is due at once."""
-        if self._thread is not None:
-            self._thread.join()
+        """Forget what was written: the state it came from had drifted. The next one is due at once.
+
+        One that is being written is forgotten when it is done: a sick disk must not hold up the training.
+        """
+        self._distrusted = True
+        if self._thread is None or not self._thread.is_alive():
             self._thread = None
+            self._forget()
+
+    def _forget(self) -> None:
         self._checkpoints.clear()
         self._due_at = self._clock()
+        self._distrusted = False
 
     def _copy(self) -> Packed | None:
         """Return the state as bytes, its record handed to the disk; None when that cannot be."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daisychain.errors import ProtocolError, StorageError
+from daisychain.trainer.record.durable import remedy
 from daisychain.trainer.record.journal import Journal
 from daisychain.trainer.state.checkpoint_file import Head, load, save
 from daisychain.trainer.state.training_state import TrainingState
@@ -49,9 +50,7 @@ class Checkpoints:
         try:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
-            raise StorageError(
-                f"{self._folder} cannot be made: {error.strerror}", "Make room on its disk."
-            ) from None
+            raise StorageError(f"{self._folder} cannot be made: {error.strerror}", remedy(error)) from None
         save(path, head, packed)
         others = [other for other in self._newest_first() if other != path]
         before = [other for other in others if other.name < path.name][: KEPT - 1]
