@@ -14,7 +14,6 @@ from rig.node import RigNode
 from support.cgroups import CpuGroup
 
 QUOTA_CPUS, FULL_CPUS = 0.25, 2.0
-FILL_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ import psutil
 from daisychain.net.identity.cluster_key import ClusterKey
 from rig.node import Place, RigNode, spawn
 from rig.stops import Board, Point, Stop
-from support.agent_node import LEAVE_S, is_gone
+from support.agent_node import LEAVE_S, await_leave, is_gone
 from support.cgroups import CpuGroup
 from support.waiting import until
 
@@ -131,18 +131,11 @@ class RigChain:
             return
         self._closed = True
         self.board.close()
-        late = []
         for node in self.nodes:
             node.thaw()
             if node.running:
                 node.terminate()
-        for node in self.nodes:
-            try:
-                node.process.wait(LEAVE_S)
-            except subprocess.TimeoutExpired:
-                late.append(node.name)
-                node.process.kill()
-                node.process.wait(LEAVE_S)
+        late = await_leave((node.name, node.process) for node in self.nodes)
         left: list[str] = []
         try:
             assert not late, f"did not leave within {LEAVE_S} s: {late}"

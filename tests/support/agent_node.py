@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,19 @@ class Node:
     def journal(self, job: str) -> list[dict[str, Any]]:
         lines = (self.jobs / job / "result" / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+
+def await_leave(nodes: Iterable[tuple[str, subprocess.Popen[bytes]]]) -> list[str]:
+    """Wait for agents that were asked to leave; return the names of those that did not, and were killed."""
+    late = []
+    for name, process in nodes:
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            late.append(name)
+            process.kill()
+            process.wait(LEAVE_S)
+    return late
 
 
 def is_gone(pid: int) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from daisychain.net.identity.cluster_key import ClusterKey
-from support.agent_node import LEAVE_S, Node, is_gone
+from support.agent_node import LEAVE_S, Node, await_leave, is_gone
 from support.cgroups import CpuGroup
 from support.waiting import until
 
@@ -133,19 +133,12 @@ class Chain:
 
     def close(self) -> None:
         """Stop every agent; whatever does not end is killed and fails the test."""
-        late = []
         for node in self.nodes:
             with contextlib.suppress(ProcessLookupError):
                 node.signal_all(signal.SIGCONT)
             if node.process.poll() is None:
                 node.process.send_signal(signal.SIGTERM)
-        for node in self.nodes:
-            try:
-                node.process.wait(LEAVE_S)
-            except subprocess.TimeoutExpired:
-                late.append(node.name)
-                node.process.kill()
-                node.process.wait(LEAVE_S)
+        late = await_leave((node.name, node.process) for node in self.nodes)
         assert not late, f"did not leave within {LEAVE_S} s: {late}"
         for node in self.nodes:
             for pid in node.trainers:

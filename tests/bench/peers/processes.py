@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -15,8 +16,10 @@ import psutil
 from bench.peers.step_log import StepLog
 from bench.peers.system import Seat, System
 from rig.lan import Place
+from support.namespaces import inside
+from support.waiting import until
 
-END_S = 10.0
+END_S, READY_S = 10.0, 20.0
 ROOT = Path(__file__).resolve().parents[2]
 
 WITH_HOSTS = 'mount --bind "$0" /etc/hosts && exec "$@"'
@@ -45,8 +48,8 @@ class PeerNode:
         """Start what does not run: the service, where this node has it, and the training."""
         service = self._system.service(self.seat)
         if service and (self._service is None or self._service.poll() is not None):
-            self._service = self._open(service, "service.log")
-            time.sleep(0.5)  # it has no word for being ready
+            self._service = self._open(service.command, "service.log")
+            until(lambda: self._answers(service.port), READY_S, f"{self._system.name}'s service is not there")
         self.started_at = time.time()
         self._training = self._open(self._system.node(self.seat), "training.log")
 
@@ -80,6 +83,16 @@ class PeerNode:
         """Return the end of the training's own log, for a failure."""
         path = self.seat.folder / "training.log"
         return path.read_text(errors="replace")[-2000:] if path.exists() else "(no log)"
+
+    def _answers(self, port: int) -> bool:
+        """Whether something takes connections on the node's ``port``."""
+
+        def connect() -> bool:
+            with contextlib.suppress(OSError), socket.create_connection((self.seat.address, port), 1.0):
+                return True
+            return False
+
+        return inside(self._place.namespace, connect)
 
     def _everything(self) -> list[psutil.Process]:
         return self._tree(self._training) + self._tree(self._service)

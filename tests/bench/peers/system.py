@@ -33,6 +33,14 @@ class Seat:
     hosts: Path
 
 
+@dataclass(frozen=True)
+class Service:
+    """What runs once in a chain: its command, and the TCP port that is open once it is ready."""
+
+    command: list[str]
+    port: int
+
+
 class System(Protocol):
     """One competitor.
 
@@ -48,8 +56,8 @@ class System(Protocol):
     environment: Mapping[str, str]
     one_process: bool
 
-    def service(self, seat: Seat) -> list[str]:
-        """Return the command of what runs once in a chain, on the node ``seat``; empty for none."""
+    def service(self, seat: Seat) -> Service | None:
+        """Return what runs once in a chain, on the node ``seat``; None where nothing does."""
 
     def node(self, seat: Seat) -> list[str]:
         """Return the command that trains on ``seat``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.peers.system import TRAIN, Seat
+from bench.peers.system import TRAIN, Seat, Service
 
 PORT = 29510
 
@@ -31,14 +31,14 @@ class TorchFt:
             "defaults": "heartbeat_timeout 5 s, join_timeout 60 s, tick and interval 100 ms, timeouts 60 s",
         }
 
-    def service(self, seat: Seat) -> list[str]:
-        """Return the lighthouse's command."""
+    def service(self, seat: Seat) -> Service | None:
+        """Return the lighthouse."""
         if seat.number != 0:
-            return []
+            return None
         command = [str(self._python.with_name("torchft_lighthouse")), "--bind", f"[::]:{PORT}"]
         for key in ("heartbeat_timeout_ms", "join_timeout_ms", "quorum_tick_ms"):
             command += [f"--{key}", str(self.settings[f"lighthouse --{key}"])]
-        return [*command, "--min_replicas", "1"]
+        return Service([*command, "--min_replicas", "1"], PORT)
 
     def node(self, seat: Seat) -> list[str]:
         """Return the training program's command."""

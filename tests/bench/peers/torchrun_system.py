@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.peers.system import TRAIN, Seat
+from bench.peers.system import TRAIN, Seat, Service
 
 PORT = 29400
 
@@ -34,9 +34,9 @@ class Torchrun:
             "defaults": "monitor 0.1 s, shutdown 30 s, last call 30 s, keep-alive 3 x 5 s, gloo 1800 s",
         }
 
-    def service(self, seat: Seat) -> list[str]:
-        """Return no command: the first agent hosts the rendezvous."""
-        return []
+    def service(self, seat: Seat) -> Service | None:
+        """Return None: the first agent hosts the rendezvous."""
+        return None
 
     def node(self, seat: Seat) -> list[str]:
         """Return the agent's command."""
