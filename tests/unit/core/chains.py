@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from daisychain.core.effects import Effect
-from daisychain.core.events import Event, LinkUp, Received, TimerFired, TrainerReported
+from daisychain.core.effects import Effect, Send
+from daisychain.core.events import Event, JobsScanned, LinkUp, Received, TimerFired, TrainerReported
 from daisychain.core.ids import Address, ClusterId, Generation, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard
 from daisychain.core.machine import Machine
@@ -139,3 +139,21 @@ def of(kind: type, effects: list[Effect]) -> list[Effect]:
 def with_trainer(told: NodeStatus, trainer: TrainerStatus) -> NodeStatus:
     """Return the status with another trainer."""
     return replace(told, trainer=trainer)
+
+
+LEADER = Term(4, node_id(2))
+
+
+def told(effects: list[Effect]) -> list[NodeStatus]:
+    """Return the statuses that were sent, in order."""
+    sent = [effect.message for effect in of(Send, effects) if isinstance(effect, Send)]
+    return [message.status for message in sent if isinstance(message, Heartbeat)]
+
+
+def follower() -> Bench:
+    """Return node 1, which follows node 2 and has the job."""
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.link(2)
+    bench.beat(2, replace(status(LEADER, (1, 2), leading=True), current=RUN))
+    return bench
