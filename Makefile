@@ -10,6 +10,9 @@ MUTANTS_VENV := build/mutants/venv
 BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
+# Two processes: tests that start whole chains mostly wait. tests/conftest.py says what stays together.
+TWO := -q -n 2 --dist loadgroup
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check format lint types imports unit simulation integration soak mutants rig rig-long bench-recovery bench-storm bench-reproducible bench-drift clean
 
@@ -54,10 +57,10 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 unit: $(STAMP) ## Unit tests (no sockets, no sleeping)
-	$(BIN)/pytest -q tests/unit
+	$(BIN)/pytest $(TWO) tests/unit
 
 simulation: $(STAMP) ## The real core under a seeded network, clock and disk
-	$(BIN)/pytest -q tests/simulation
+	$(BIN)/pytest $(TWO) tests/simulation
 
 # Resumable: what was seen so far with this very code is in build/soak/state.json.
 soak: $(STAMP) ## SEEDS=10000 seeded chains of up to 32 nodes, LIMIT=3600 s at most; SEED=n replays one
@@ -94,7 +97,7 @@ matrix-quick: $(STAMP) ## A selection of it: every fault, every phase, every pai
 	$(MATRIX) --quick
 
 test: $(STAMP) ## Every test but the long ones and the rig's
-	$(BIN)/pytest -q --durations=15 -m "not long and not rig" tests
+	$(BIN)/pytest $(TWO) --durations=15 -m "not long and not rig" tests
 
 test-long: $(STAMP) ## The long ones: whole demos compared with one process, a storm of worlds, CPU quotas
 	$(BIN)/pytest -q --durations=15 -m "long and not rig" tests

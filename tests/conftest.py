@@ -15,9 +15,21 @@ from support.waiting import until
 
 LEAK_DEADLINE_S = 5.0
 
+TOGETHER = {"integration/agents": "agents", "integration/cli": "agents", "integration/trainer": "trainers"}
+"""Tests that start several processes and see how soon one follows another: one of a group runs at a time."""
+
 # How long an example takes says how busy the machine is; pytest-timeout bounds the whole test.
 settings.register_profile("daisychain", deadline=None)
 settings.load_profile("daisychain")
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in its own hook
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep what belongs together in one process, where the tests run in two (pytest-xdist)."""
+    for item in items:
+        folder = item.path.parent.relative_to(Path(__file__).parent).as_posix()
+        if folder in TOGETHER:
+            item.add_marker(pytest.mark.xdist_group(TOGETHER[folder]))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -29,6 +29,7 @@ from daisychain.core.ids import RunId
 from daisychain.trainer.state.sketch import WIDTH
 from daisychain.trainer.state.training_state import TrainingState
 from support.engine_jobs import CLASSES, FEATURES, Optimizer, Recipe
+from support.plans import generation
 
 STEPS = (250, 500, 1000, 2000, 4000)
 QUICK_STEPS = (100, 200, 400)
@@ -125,7 +126,7 @@ def replica(case: Sequence[str], rank: int, meeting: Path, steps: Sequence[int])
     for step in range(max(steps)):
         position = engine.timeline.position(step)
         units = engine.units(position)
-        state.commit_step(engine.reduce_step(pair, position, (units - units // 2, units // 2)))
+        state.commit_step(engine.reduce_step(pair, position, (units - units // 2, units // 2)), generation())
         if step + 1 in steps:
             own = torch.tensor(state.sketch(), dtype=torch.float64)
             both = [torch.empty_like(own), torch.empty_like(own)]

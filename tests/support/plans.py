@@ -11,6 +11,11 @@ from daisychain.core.world import Member, WorldPlan
 EVEN = Capacity(fixed_s=0.001, per_unit_s=0.001)
 
 
+def generation(counter: int = 1) -> Generation:
+    """Return the generation of the plan with that ``counter``."""
+    return Generation(Term(1, node_id(0)), counter, counter)
+
+
 def node_id(index: int) -> NodeId:
     """Return the id of the ``index``-th test node; ids rise with the index."""
     return NodeId(f"{index:032x}")
@@ -28,4 +33,4 @@ def plan(
         Member(node_id(node), f"node{node}", "127.0.0.1", capacities[rank] if capacities else EVEN)
         for rank, node in enumerate(nodes)
     )
-    return WorldPlan(Generation(Term(1, node_id(0)), counter, counter), RunId(run_id), members, reason)
+    return WorldPlan(generation(counter), RunId(run_id), members, reason)

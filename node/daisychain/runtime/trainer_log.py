@@ -11,9 +11,10 @@ CHUNK_BYTES = 1 << 16
 
 
 class TrainerLog:
-    """Copies a pipe into ``path`` until its end; past ``max_bytes`` the older part moves to ``<path>.1``.
+    """Copies a pipe into ``path`` until its end; before it passes ``max_bytes`` it moves to ``<path>.1``.
 
-    So at most twice ``max_bytes`` are kept, whatever the user's code prints. A full disk loses output, never
+    So ``path`` always holds the newest, and at most twice ``max_bytes`` are kept, whatever the user's code
+    prints. A full disk loses output, never
     the training: the pipe is read on.
     """
 
@@ -47,7 +48,10 @@ class TrainerLog:
 
     def _write(self, data: bytes) -> None:
         with self._path.open("ab") as file:
-            file.write(data)
             size = file.tell()
-        if size > self._max_bytes:
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            if size + len(data) <= self._max_bytes or size == 0:
+                file.write(data)
+                return
+        self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+        with self._path.open("ab") as file:
+            file.write(data)

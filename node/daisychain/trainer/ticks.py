@@ -104,7 +104,7 @@ class Ticks:
         self.part = tick = run.state.tick + 1
         reduced = run.engine.reduce_step(world, position, shares)
         self.part = None
-        prepared = Prepared(tick, lambda: self._commit_step(reduced, began_at))
+        prepared = Prepared(tick, self._plan.generation, lambda: self._commit_step(reduced, began_at))
         self.prepared = prepared
         self._phases.enter(Phase.COMMITTING, predicted_s)
         compute_s, whole_s = self._ride(reduced.compute_s)
@@ -120,7 +120,7 @@ class Ticks:
         self.part = tick = run.state.tick + 1
         evaluation = run.engine.evaluate(world, shares)
         self.part = None
-        prepared = Prepared(tick, lambda: self._commit_evaluation(evaluation))
+        prepared = Prepared(tick, self._plan.generation, lambda: self._commit_evaluation(evaluation))
         self.prepared = prepared
         self._phases.enter(Phase.COMMITTING, predicted_s)
         self._ride(0.0)
@@ -151,7 +151,7 @@ class Ticks:
 
     def _commit_step(self, reduced: Reduced, began_at: float) -> None:
         run = self._run
-        outcome = run.state.commit_step(reduced)
+        outcome = run.state.commit_step(reduced, self._plan.generation)
         now = self._clocks.monotonic()
         self._step_s = step_s = now - began_at
         run.journal.append(
@@ -198,7 +198,7 @@ class Ticks:
 
     def _commit_evaluation(self, evaluation: Evaluation) -> None:
         run = self._run
-        run.state.commit_evaluation(evaluation)
+        run.state.commit_evaluation(evaluation, self._plan.generation)
         told = reported(run, evaluation)
         run.journal.append(record.EvaluationLine(run.state.step, told, round(self._clocks.unix(), 4)))
         run.journal.flush()

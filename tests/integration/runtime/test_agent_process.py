@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from daisychain.runtime.agent_status import AgentStatus
 from support.agent_node import Node, is_gone
@@ -42,6 +43,7 @@ def test_an_idle_agent_is_small_and_has_no_torch(tmp_path: Path) -> None:
         assert process.children() == []
 
 
+@pytest.mark.long  # a measurement: nothing may run beside it
 def test_idle_agents_that_watch_each_other_cost_next_to_nothing(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         nodes = [agents.start(name) for name in ("ada", "bob")]

@@ -26,7 +26,7 @@ from daisychain.trainer.world.group import FormedWorld, World
 from daisychain.wire.job_yaml import parse_job
 from support.formed_worlds import each, formed
 from support.job_folders import regression_job
-from support.plans import plan
+from support.plans import generation, plan
 
 pytestmark = pytest.mark.integration
 
@@ -42,18 +42,18 @@ class Node:
     prepared: Prepared | None = None
     rounding: str = "alike"
 
-    def prepare(self) -> Prepared:
-        """Reduce the next step and hold it."""
+    def prepare(self, counter: int = 1) -> Prepared:
+        """Reduce the next step in the world of that ``counter``, and hold it."""
         engine = self.state.engine
         position = engine.timeline.position(self.state.step)
         reduced = engine.reduce_step(Alone(), position, (engine.units(position),))
 
         def commit() -> None:
-            self.state.commit_step(reduced)
-            world = WorldInfo("1.1", 1, "node0", reduced.shares)
+            self.state.commit_step(reduced, generation(counter))
+            world = WorldInfo(str(generation(counter)), 1, "node0", reduced.shares)
             self.journal.append(StepLine(self.state.step, 0, 1.0, position.samples, 0.01, world, 0.0))
 
-        self.prepared = Prepared(self.state.tick + 1, commit)
+        self.prepared = Prepared(self.state.tick + 1, generation(counter), commit)
         return self.prepared
 
     def train(self, steps: int) -> None:
@@ -144,6 +144,23 @@ def test_a_commit_that_one_member_saw_is_applied_by_the_others_from_what_they_ho
     settled = settle(nodes)
     assert [(one.applied, one.received) for one in settled] == [(False, False), (True, False), (False, True)]
     assert_alike(nodes, 4)
+
+
+def test_what_another_world_reduced_for_the_same_step_is_not_applied(nodes: list[Node]) -> None:
+    """A silent member holds step 4 of the world that gave it up; the others made theirs without it."""
+    for node in nodes:
+        node.train(3)
+    nodes[2].prepare(counter=1)
+    for node in nodes[:2]:
+        node.prepare(counter=2).commit()
+    settled = settle(nodes, counter=3)
+    assert [(one.applied, one.received) for one in settled] == [(False, False), (False, False), (False, True)]
+    assert_alike(nodes, 4)
+    told = {
+        line.world.generation for node in nodes for line in node.journal.lines() if isinstance(line, StepLine)
+    }
+    assert told == {str(generation(1)), str(generation(2))}
+    assert list(nodes[2].journal.lines())[-1] == list(nodes[0].journal.lines())[-1]
 
 
 def test_a_reduction_that_nobody_committed_is_dropped_and_done_again(nodes: list[Node]) -> None:
@@ -276,7 +293,7 @@ def test_one_long_line_may_be_passed_on(nodes: list[Node]) -> None:
         node.train(1)
     position = donor.state.engine.timeline.position(1)
     reduced = donor.state.engine.reduce_step(Alone(), position, (donor.state.engine.units(position),))
-    donor.state.commit_step(reduced)
+    donor.state.commit_step(reduced, generation())
     world = WorldInfo("1.1", 1, "n" * 10_000, reduced.shares)
     donor.journal.append(StepLine(2, 0, 1.0, position.samples, 0.01, world, 0.0))
     settle([donor, receiver])

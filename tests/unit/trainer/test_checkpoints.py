@@ -18,6 +18,7 @@ from daisychain.trainer.state import checkpoint_file
 from daisychain.trainer.state.checkpoint_file import Head
 from daisychain.trainer.state.checkpoints import KEPT, UNUSABLE, Checkpoints, Restored
 from daisychain.trainer.state.training_state import TrainingState
+from support.plans import generation
 from unit.trainer.test_state import CODE, Make, evaluated, state_of, step
 
 EVERYTHING = "keep_best: true\nearly_stopping: 5\nreproducible: true\n"
@@ -43,7 +44,7 @@ class Node:
             self.journal.append(StepLine(self.state.step, 0, 0.5, 4, 0.1, world, 1.0))
 
     def evaluate(self, loss: float) -> None:
-        self.state.commit_evaluation(evaluated(loss))
+        self.state.commit_evaluation(evaluated(loss), generation())
         self.journal.append(EvaluationLine(self.state.step, Evaluation(loss, {}), 1.0))
 
     def save(self) -> Path:

@@ -23,6 +23,7 @@ from support.engine_jobs import changing
 from support.job_folders import regression_job
 from support.local_exchange import LocalWorld
 from support.oracle import train_plainly
+from support.plans import generation
 
 EPOCHS = 5
 
@@ -47,11 +48,11 @@ def trained(job: Path, size: int) -> States:
             engine = state.engine
             if action is Action.EVALUATE:
                 shares = changing(state.step, engine.evaluation_units(), exchange.size)
-                state.commit_evaluation(engine.evaluate(exchange, shares))
+                state.commit_evaluation(engine.evaluate(exchange, shares), generation())
             else:
                 position = timeline.position(state.step)
                 shares = changing(state.step, engine.units(position), exchange.size)
-                state.commit_step(engine.reduce_step(exchange, position, shares))
+                state.commit_step(engine.reduce_step(exchange, position, shares), generation())
         return {name: tensor.detach().clone() for name, tensor in loaded.model.state_dict().items()}
 
     return LocalWorld(size).run(main)

@@ -21,7 +21,9 @@ def record(
     index: int,
     step: int,
     *,
+    committed_in: int = 1,
     prepared: int | None = None,
+    prepared_in: int = 1,
     healed: bool = True,
     at: float = 1.0,
     rounding: int = 3,
@@ -34,7 +36,9 @@ def record(
         rounding=rounding,
         step=step,
         evaluations=0,
+        committed_in=committed_in,
         prepared_tick=prepared,
+        prepared_in=prepared_in,
         healed=healed,
         sketch=(abs(at), at, -at),
         digest=digest.encode(),
@@ -80,6 +84,27 @@ def test_a_commit_that_only_some_saw_is_applied_by_those_who_hold_it() -> None:
 @pytest.mark.parametrize("prepared", [7, 9, 10])
 def test_what_was_prepared_for_another_tick_is_not_applied(prepared: int) -> None:
     assert decide([record(0, 8), record(1, 7, prepared=prepared)], TOLERANCE).apply == ()
+
+
+@pytest.mark.parametrize(("committed_in", "prepared_in"), [(2, 1), (1, 2), (0, 1), (0, 0)])
+def test_what_was_prepared_in_another_world_is_not_applied(committed_in: int, prepared_in: int) -> None:
+    """Both sides of a partition may have reduced that tick, each with its own rounding."""
+    members = [record(0, 8, committed_in=committed_in), record(1, 7, prepared=8, prepared_in=prepared_in)]
+    assert decide(members, TOLERANCE).passes == ((0, 1),)
+
+
+def test_a_reduction_is_applied_whoever_of_the_most_advanced_committed_it() -> None:
+    members = [
+        record(0, 8, committed_in=2),
+        record(1, 8, committed_in=3),
+        record(2, 7, prepared=8, prepared_in=3),
+    ]
+    assert decide(members, TOLERANCE).apply == (2,)
+
+
+def test_what_an_unsound_member_committed_is_not_applied() -> None:
+    members = [record(0, 8, healed=False), record(1, 7, prepared=8), record(2, 7)]
+    assert decide(members, TOLERANCE).apply == ()
 
 
 def test_a_reduction_that_nobody_committed_is_not_applied() -> None:
@@ -165,6 +190,8 @@ MEMBERS = st.lists(
         st.booleans(),
         st.sampled_from([1.0, 1.0, 1.0, 1 + 8e-7, 1 + 1.6e-6, 1 + 8e-5, 1 + 1.6e-4, 2.0, math.nan]),
         st.integers(3, 5),
+        st.integers(0, 2),
+        st.integers(0, 2),
     ),
     min_size=1,
     max_size=7,
@@ -173,20 +200,22 @@ MEMBERS = st.lists(
 
 @given(MEMBERS, st.booleans())
 def test_members_always_come_to_one_state(
-    facts: list[tuple[int, int | None, bool, float, int]], reproducible: bool
+    facts: list[tuple[int, int | None, bool, float, int, int, int]], reproducible: bool
 ) -> None:
     """Carrying out decisions settles in three rounds, on a state that some sound member held or was owed."""
     records = [
         record(
             index,
             step,
+            committed_in=committed_in,
             prepared=prepared,
+            prepared_in=prepared_in,
             healed=healed,
             at=at,
             rounding=rounding,
             digest=str(at) if reproducible else "",
         )
-        for index, (step, prepared, healed, at, rounding) in enumerate(facts)
+        for index, (step, prepared, healed, at, rounding, committed_in, prepared_in) in enumerate(facts)
     ]
     sound = [each for each in records if each.sound]
     if not sound:
@@ -200,6 +229,7 @@ def test_members_always_come_to_one_state(
             break
         for rank in decision.apply:
             assert records[rank].tick == newest - 1
+            assert records[rank].prepared_in in {each.committed_in for each in sound if each.tick == newest}
             records[rank] = replace(records[rank], step=records[rank].step + 1, prepared_tick=None)
         before = list(records)
         for giver, rank in decision.passes:

@@ -17,6 +17,7 @@ from daisychain.trainer.jobs.loaded import LoadedJob
 from daisychain.trainer.state.sketch import differ
 from daisychain.trainer.state.training_state import Action, TrainingState
 from daisychain.trainer.state.trees import pack, unpack
+from support.plans import generation
 
 CODE = """
 import torch
@@ -52,7 +53,7 @@ def state_of(make_python: Make, more: str = "", run: RunId = RUN, code: str = CO
 def step(state: TrainingState) -> None:
     engine = state.engine
     position = engine.timeline.position(state.step)
-    state.commit_step(engine.reduce_step(Alone(), position, (engine.units(position),)))
+    state.commit_step(engine.reduce_step(Alone(), position, (engine.units(position),)), generation())
 
 
 def evaluated(loss: float) -> Evaluation:
@@ -71,7 +72,7 @@ def test_what_comes_next_is_a_function_of_the_committed_counts(make_python: Make
         if action is Action.STEP:
             step(state)
         else:
-            state.commit_evaluation(evaluated(0.5))
+            state.commit_evaluation(evaluated(0.5), generation())
     assert "".join(seen) == "sssese"
     assert (state.step, state.tick) == (4, 6)
 
@@ -79,7 +80,7 @@ def test_what_comes_next_is_a_function_of_the_committed_counts(make_python: Make
 def test_early_stopping_ends_after_as_many_evaluations_without_a_better_loss(make_python: Make) -> None:
     state = state_of(make_python, "early_stopping: 2\n")
     for loss, stopped in ((0.5, False), (0.6, False), (0.4, False), (0.4, False), (float("nan"), True)):
-        state.commit_evaluation(evaluated(loss))
+        state.commit_evaluation(evaluated(loss), generation())
         assert state.stopped_early is stopped
     assert state.next() is Action.FINISH
 
@@ -87,10 +88,10 @@ def test_early_stopping_ends_after_as_many_evaluations_without_a_better_loss(mak
 def test_the_best_model_is_kept_and_is_the_result(make_python: Make) -> None:
     state = state_of(make_python, "keep_best: true\n")
     step(state)
-    state.commit_evaluation(evaluated(0.3))
+    state.commit_evaluation(evaluated(0.3), generation())
     best = {name: tensor.clone() for name, tensor in state.engine.job.model.state_dict().items()}
     step(state)
-    state.commit_evaluation(evaluated(0.9))
+    state.commit_evaluation(evaluated(0.9), generation())
     result = state.result()
     assert (result.step, result.evaluation.loss) == (1, 0.3)
     assert all(torch.equal(result.tensors[name], best[name]) for name in best)
@@ -101,7 +102,7 @@ def test_a_receiver_goes_on_to_the_bit_like_its_donor(make_python: Make, more: s
     donor, receiver = state_of(make_python, more), state_of(make_python, more)
     for _ in range(2):
         step(donor)
-    donor.commit_evaluation(evaluated(0.25))
+    donor.commit_evaluation(evaluated(0.25), generation())
     step(receiver)
     passed(donor, receiver)
     assert receiver.counters == donor.counters
@@ -120,13 +121,13 @@ def test_a_schedule_that_waits_for_a_plateau_goes_on_where_the_donor_s_is(make_p
     donor, receiver = state_of(make_python, code=code), state_of(make_python, code=code)
     for loss in (0.5, 0.6):
         step(donor)
-        donor.commit_evaluation(evaluated(loss))
+        donor.commit_evaluation(evaluated(loss), generation())
     passed(donor, receiver)
     for state in (donor, receiver):
         rates = [state.engine.job.optimizer.param_groups[0]["lr"]]
         step(state)
         rates.append(state.engine.job.optimizer.param_groups[0]["lr"])
-        state.commit_evaluation(evaluated(0.7))
+        state.commit_evaluation(evaluated(0.7), generation())
         rates.append(state.engine.job.optimizer.param_groups[0]["lr"])
         assert rates == [1e-2, 1e-2, 5e-3], "it falls at the second evaluation in a row without a better loss"
     assert torch.equal(receiver.pack().payload, donor.pack().payload)
@@ -141,7 +142,7 @@ def test_a_schedule_that_fails_leaves_a_state_that_nobody_takes(make_python: Mak
     return Broken(optimizer)""")  # fmt: skip
     state = state_of(make_python, code=code)
     with pytest.raises(JobError, match=r"in the schedule after an evaluation: no 0\.5"):
-        state.commit_evaluation(evaluated(0.5))
+        state.commit_evaluation(evaluated(0.5), generation())
     assert not state.healed
 
 
@@ -178,7 +179,7 @@ def test_a_thousandth_more_in_any_part_of_the_state_is_seen(
     one, other = (state_of(make_python, "keep_best: true\n", code=NORMED) for _ in range(2))
     for state in (one, other):
         step(state)
-        state.commit_evaluation(evaluated(0.25))
+        state.commit_evaluation(evaluated(0.25), generation())
     assert one.sketch() == other.sketch()
     with torch.no_grad():
         spoil(other)

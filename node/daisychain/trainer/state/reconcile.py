@@ -6,7 +6,7 @@ Every member of a new world tells the same few facts; every member decides alike
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from daisychain.core.ids import NodeId
@@ -25,7 +25,9 @@ class Record:
         layout: a hash of the model's tensors' names, shapes and dtypes.
         rounding: a hash of how its machine rounds, see `engine.rounding`.
         step, evaluations: committed.
+        committed_in: a hash of the world of its last commit; 0 when its state came from elsewhere.
         prepared_tick: the tick whose whole reduction this member holds uncommitted; None when none.
+        prepared_in: a hash of the world that reduced it.
         healed: its last commit ended without exception.
         sketch: see `sketch.Sketcher`.
         digest: sha256 of the whole state in reproducible mode; empty otherwise.
@@ -37,7 +39,9 @@ class Record:
     rounding: int
     step: int
     evaluations: int
+    committed_in: int
     prepared_tick: int | None
+    prepared_in: int
     healed: bool
     sketch: tuple[float, ...]
     digest: bytes = b""
@@ -58,7 +62,8 @@ class Decision:
     """What must happen before the members hold one state.
 
     Attributes:
-        apply: ranks that hold the reduction of a tick that others committed: each applies its own.
+        apply: ranks that hold the very reduction that others committed: each applies its own. What another
+            world reduced for the same tick is the same up to rounding only, and is not applied.
             While there are such ranks nothing else is decided; the members tell their records again.
         passes: (donor, receiver): the ranks that pass their state, and to whom, in this order.
         drifted: those of the receivers that were at the donor's tick, with another state; none before the
@@ -92,9 +97,8 @@ def decide(records: Sequence[Record], tolerance: Tolerance) -> Decision:
     if not sound:
         raise NobodySoundError
     newest = max(records[rank].tick for rank in sound)
-    apply = tuple(
-        rank for rank in sound if records[rank].tick == newest - 1 and records[rank].prepared_tick == newest
-    )
+    worlds = {records[rank].committed_in for rank in sound if records[rank].tick == newest} - {0}
+    apply = tuple(rank for rank in sound if _holds(records[rank], newest, worlds))
     if apply:
         return Decision(apply=apply)
     leaders = sorted(
@@ -108,6 +112,13 @@ def decide(records: Sequence[Record], tolerance: Tolerance) -> Decision:
     )
     drifted = tuple(rank for _, rank in passes if rank in leaders and newest > 0)
     return Decision(passes=passes, drifted=drifted)
+
+
+def _holds(record: Record, newest: int, worlds: Set[int]) -> bool:
+    """Return whether a member holds the very reduction of tick ``newest`` that ``worlds`` committed."""
+    if record.tick != newest - 1 or record.prepared_tick != newest:
+        return False
+    return record.prepared_in in worlds
 
 
 def _group(records: Sequence[Record], leaders: Sequence[int], rank: int, tolerance: Tolerance) -> list[int]:

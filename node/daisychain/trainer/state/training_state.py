@@ -14,7 +14,7 @@ from enum import Enum
 
 import torch
 
-from daisychain.core.ids import RunId
+from daisychain.core.ids import Generation, RunId
 from daisychain.errors import ProtocolError
 from daisychain.trainer.engine.engine import Engine, Reduced, StepOutcome
 from daisychain.trainer.engine.evaluation import Evaluation
@@ -73,6 +73,7 @@ class TrainingState:
         sound: it is whole: no taking over of another member's state was cut short.
         rounded_apart: it comes from worlds of which some had members that round differently: what it holds is
             then that of one process up to rounding, not to the bit.
+        committed_in: the world of the last commit; None when the state was taken over from elsewhere.
     """
 
     run_id: RunId
@@ -81,6 +82,7 @@ class TrainingState:
     best: Best | None = None
     sound: bool = True
     rounded_apart: bool = False
+    committed_in: Generation | None = None
     _sketcher: Sketcher = field(default_factory=Sketcher)
 
     @property
@@ -117,20 +119,22 @@ class TrainingState:
             return Action.EVALUATE
         return Action.STEP if self.counters.step < self.engine.timeline.steps else Action.FINISH
 
-    def commit_step(self, reduced: Reduced) -> StepOutcome:
-        """Apply a reduced gradient; raises `JobError`, and the state is then not healed."""
+    def commit_step(self, reduced: Reduced, generation: Generation) -> StepOutcome:
+        """Apply a reduced gradient of that world; raises `JobError`, and the state is then not healed."""
         outcome = self.engine.apply(reduced)
         self.counters.step += 1
+        self.committed_in = generation
         return outcome
 
-    def commit_evaluation(self, evaluation: Evaluation) -> None:
-        """Take note of an evaluation: the schedule, the best model, the patience.
+    def commit_evaluation(self, evaluation: Evaluation, generation: Generation) -> None:
+        """Take note of an evaluation of that world: the schedule, the best model, the patience.
 
         Raises `JobError` when the schedule fails, and the state is then not healed.
         """
         self.engine.take_evaluation(evaluation)
         counters = self.counters
         counters.evaluations += 1
+        self.committed_in = generation
         counters.last = evaluation
         if math.isfinite(evaluation.loss) and (counters.least is None or evaluation.loss < counters.least):
             counters.least = evaluation.loss
@@ -180,7 +184,7 @@ class TrainingState:
         state counts as not healed.
         """
         tree = unpack(header, payload)
-        self.sound = False
+        self.sound, self.committed_in = False, None
         try:
             self._load(tree)
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from daisychain.core.ids import Generation
 from daisychain.core.world import WorldPlan
 from daisychain.errors import ProtocolError, WorldError
 from daisychain.trainer.record.journal import LINE_MAX_BYTES, Journal
@@ -32,9 +33,10 @@ PART_BYTES = 4 << 20
 SKETCH_MAX = 1 << 21
 """Most numbers of a sketch, those of half a million tensors: bounds what a member has others allocate."""
 
-_VERSION = 2
-_HEAD = 10
+_VERSION = 3
+_HEAD = 12
 _DIGEST = 4
+_SKETCH_AT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,12 @@ class Prepared:
 
     Attributes:
         tick: committed ticks once it is.
+        generation: of the world that reduced it.
         commit: commits it and records it; raises `JobError`.
     """
 
     tick: int
+    generation: Generation
     commit: Callable[[], None]
 
 
@@ -156,7 +160,9 @@ class Settling:
                 *self._head,
                 counters.step,
                 counters.evaluations,
+                _hash_of(state.committed_in),
                 prepared.tick if prepared is not None else -1,
+                _hash_of(prepared.generation if prepared is not None else None),
                 int(state.healed),
                 len(sketch),
                 int(bool(digest)),
@@ -168,7 +174,7 @@ class Settling:
         heads = [part.tolist() for part in world.gather(head, timeout_s)]
         records = [_record(plan, rank, numbers) for rank, numbers in enumerate(heads)]
         check_one_run(records)
-        sketches = self._gather_sketches(world, sketch, [numbers[8] for numbers in heads], timeout_s)
+        sketches = self._gather_sketches(world, sketch, [numbers[_SKETCH_AT] for numbers in heads], timeout_s)
         return [replace(record, sketch=told) for record, told in zip(records, sketches, strict=True)]
 
     @staticmethod
@@ -248,9 +254,14 @@ class Settling:
             )
 
 
+def _hash_of(generation: Generation | None) -> int:
+    return 0 if generation is None else hash62(str(generation))
+
+
 def _record(plan: WorldPlan, rank: int, numbers: list[int]) -> Record:
     """Return the record that a member's head stands for, its sketch still empty."""
-    version, run, layout, rounding, step, evaluations, prepared, healed, _, has_digest = numbers[:_HEAD]
+    version, run, layout, rounding, step, evaluations, *rest = numbers[:_HEAD]
+    committed_in, prepared, prepared_in, healed, _, has_digest = rest
     member = plan.members[rank]
     if version != _VERSION or step < 0 or evaluations < 0:
         raise WorldError(f"{member.name} tells a record of version {version}, this node {_VERSION}")
@@ -262,7 +273,9 @@ def _record(plan: WorldPlan, rank: int, numbers: list[int]) -> Record:
         rounding=rounding,
         step=step,
         evaluations=evaluations,
+        committed_in=committed_in,
         prepared_tick=prepared if prepared >= 0 else None,
+        prepared_in=prepared_in,
         healed=healed == 1,
         sketch=(),
         digest=digest if has_digest else b"",
