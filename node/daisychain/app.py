@@ -134,7 +134,12 @@ async def run_alone(
     with contextlib.ExitStack() as held:
         claim = claim_alone(state, folder, anew)
         order = await asyncio.to_thread(held.enter_context, claim)
-        return await alone.train(supervisor, replace(order, checkpoint_every_s=config.checkpoint_every_s))
+        order = replace(
+            order,
+            checkpoint_every_s=config.checkpoint_every_s,
+            cache_max_bytes=config.cache_max_bytes or 0,
+        )
+        return await alone.train(supervisor, order)
 
 
 async def _run_once(
@@ -182,7 +187,7 @@ class _Agent:
             me.state,
             config.jobs_folder,
             JobFolderSettings(),
-            TrainingWishes(config.min_nodes, config.checkpoint_every_s),
+            TrainingWishes(config.min_nodes, config.checkpoint_every_s, config.cache_max_bytes or 0),
         )
         self._machine: Machine
         self._hands: Hands

@@ -15,4 +15,12 @@ JobsFolder = Annotated[
     Path | None,
     typer.Option("--jobs-folder", help="Where jobs are dropped [default: ./jobs]", show_default=False),
 ]
+CacheMaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--cache-max-bytes",
+        help="Most bytes of converted tables on disk [default: half of the free space]",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document")]

@@ -9,7 +9,7 @@ import typer
 
 from daisychain.cli.console import err, errors_told, out, print_json
 from daisychain.cli.interrupts import any_end_is_ctrl_c
-from daisychain.cli.options import JobsFolder, Json, StateFolder
+from daisychain.cli.options import CacheMaxBytes, JobsFolder, Json, StateFolder
 
 if TYPE_CHECKING:
     from daisychain.core.reports import Report
@@ -20,6 +20,7 @@ def run(
     state_folder: StateFolder = None,
     jobs_folder: JobsFolder = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads [default: all that may be used]")] = None,
+    cache_max_bytes: CacheMaxBytes = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Begin at step 0, though an interrupted run could go on")
     ] = False,
@@ -32,7 +33,14 @@ def run(
         from daisychain.app import run_alone
         from daisychain.config import load_config
 
-        config = load_config({"state_folder": state_folder, "jobs_folder": jobs_folder, "threads": threads})
+        config = load_config(
+            {
+                "state_folder": state_folder,
+                "jobs_folder": jobs_folder,
+                "threads": threads,
+                "cache_max_bytes": cache_max_bytes,
+            }
+        )
         named = config.jobs_folder / job
         folder = (named if (named / "job.yaml").is_file() else Path(job)).resolve()
         with _Bar(folder.name) as bar:

@@ -23,6 +23,9 @@ class LoadRun:
         job_folder: the job's folder (``jobs/<name>``), read, and written only for ``result/``.
         run_folder: this node's own folder for the run (log, metrics, checkpoints).
         checkpoint_every_s: seconds between two checkpoints of a small state.
+        cache_folder: where data that does not fit into memory is kept converted, for every run of this
+            node; "" = nowhere.
+        cache_max_bytes: most bytes in it; 0 = as the disk's free space has it.
     """
 
     run_id: RunId
@@ -31,6 +34,8 @@ class LoadRun:
     job_folder: str
     run_folder: str
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
+    cache_folder: str = ""
+    cache_max_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

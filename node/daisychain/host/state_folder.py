@@ -34,7 +34,8 @@ class StateFolder:
 
     Layout: ``daisychain.yaml`` (configuration), ``cluster.key``, ``identity/`` (certificate and node
     key), ``record.json`` (term, incarnation), ``ledger.json`` (runs), ``runs/<run id>/`` (each run's
-    log, journal and checkpoints), ``agent.log``, ``agent.sock``, ``lock``.
+    log, journal and checkpoints), ``cache/`` (converted data, the trainer's), ``agent.log``,
+    ``agent.sock``, ``lock``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,6 +58,16 @@ class StateFolder:
     def runs(self) -> RunFolders:
         """The folders of runs."""
         return RunFolders(self.path / "runs")
+
+    @property
+    def cache(self) -> Path:
+        """Where trainers keep converted data, made when missing; they fill it and keep it within its budget.
+
+        Raises `StorageError`.
+        """
+        folder = self.path / "cache"
+        make_folder(folder)
+        return folder
 
     @property
     def log(self) -> Path:

@@ -59,7 +59,14 @@ def claim_alone(state: StateFolder, folder: Path, anew: bool = False) -> Iterato
     with state.runs.claimed(f"{run_id}-alone") as own:
         if anew:
             state.runs.forget_checkpoints(own.name)
-        yield LoadRun(run_id, node_id, folder.name, str(folder.resolve()), str(own.resolve()))
+        yield LoadRun(
+            run_id,
+            node_id,
+            folder.name,
+            str(folder.resolve()),
+            str(own.resolve()),
+            cache_folder=str(state.cache.resolve()),
+        )
 
 
 class Alone:

@@ -32,11 +32,12 @@ class TrainingWishes:
 
     Attributes:
         min_nodes: the first world of every job waits for so many, or more where the job says so.
-        checkpoint_every_s: see `LoadRun`.
+        checkpoint_every_s, cache_max_bytes: see `LoadRun`.
     """
 
     min_nodes: int = 1
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
+    cache_max_bytes: int = 0
 
 
 class Scanner:
@@ -54,7 +55,7 @@ class Scanner:
         self._state = state
         self._settings = settings
         self.min_nodes = wishes.min_nodes
-        self._checkpoint_every_s = wishes.checkpoint_every_s
+        self._wishes = wishes
         self._folder = JobFolder(folder, settings)
         self._found: dict[str, FoundJob] = {}
         self.problem = ""
@@ -84,7 +85,9 @@ class Scanner:
             job_name=job.name,
             job_folder=str(job.folder.resolve()),
             run_folder=str(run_folder),
-            checkpoint_every_s=self._checkpoint_every_s,
+            checkpoint_every_s=self._wishes.checkpoint_every_s,
+            cache_folder=str(self._state.cache.resolve()),
+            cache_max_bytes=self._wishes.cache_max_bytes,
         )
 
     async def run(self, clock: Clock, ledger: Ledger, post: Callable[[Event], None]) -> None:
