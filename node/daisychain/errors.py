@@ -7,7 +7,8 @@
     ├── NetworkError         no usable interface, no route, the tailnet is not up
     ├── StorageError         the state folder or a file in it cannot be read or written
     ├── JobError             job.yaml, its data or the user's code cannot be trained
-    │   └── JobMemoryError   not on this machine: it wants more memory than there is
+    │   ├── JobMemoryError   not on this machine: it wants more memory than there is
+    │   └── BundleError      files that no node may hold, or that are not what they were said to be
     ├── WorldError           a process group could not be formed, or broke; the next generation mends it
     └── AgentError           the CLI cannot reach the local agent, or the agent refused
 
@@ -67,6 +68,13 @@ class JobError(DaisyChainError):
 
 class JobMemoryError(JobError):
     """A job that wants more memory than this machine has: on a larger one it may do."""
+
+
+class BundleError(JobError):
+    """Files of a job or a result that no node may hold, or that are not what they were said to be.
+
+    ``where`` is the file, as a message may show it.
+    """
 
 
 class WorldError(DaisyChainError):

@@ -14,8 +14,10 @@ import msgspec
 from daisychain.core.ids import RunId
 from daisychain.core.job_spec import JobSpec, PythonModel, TableModel
 from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.manifest import BUNDLE_LIMITS, Manifest, ManifestLimits
+from daisychain.core.names import check_names
 from daisychain.core.node import JOBS_MAX
-from daisychain.errors import JobError, StorageError
+from daisychain.errors import BundleError, JobError, StorageError
 from daisychain.host.job_listing import Digests, Listing, list_job
 from daisychain.host.ledger import Ledger, run_id_of, submission_of
 from daisychain.host.storage import read_bounded
@@ -35,16 +37,14 @@ class JobFolderSettings:
         poll_s: seconds between two looks.
         settle_s: a folder that changed within this time is still being copied in.
         jobs_max: most jobs looked at: bounds what a heartbeat carries.
-        files_max: most files of one job: bounds the time of a look (a data set belongs in few files).
-        bytes_max: most bytes of one job: bounds the time of hashing it (some 5 minutes).
+        bundle: what one job may be.
         job_yaml_max_bytes: largest job.yaml read: more is no job.yaml.
     """
 
     poll_s: float = 0.5
     settle_s: float = 1.0
     jobs_max: int = JOBS_MAX
-    files_max: int = 20_000
-    bytes_max: int = 64 << 30
+    bundle: ManifestLimits = BUNDLE_LIMITS
     job_yaml_max_bytes: int = 1 << 16
 
 
@@ -55,7 +55,7 @@ class FoundJob:
     Attributes:
         name: the folder's name.
         folder: where it is.
-        digest: sha256 (hex) over the names and contents of its files.
+        digest: its manifest's; of a job that cannot be trained something that changes when the folder does.
         spec: what job.yaml says; None when ``problem`` says why it cannot be trained.
         problem: file, key, what is wrong and what to do; empty when it can be trained.
         changed_at: Unix seconds of the newest change to job.yaml, or when it was first seen, the lesser.
@@ -94,7 +94,7 @@ class JobFolder:
     def __init__(self, path: Path, settings: JobFolderSettings) -> None:
         self._path = path
         self._settings = settings
-        self._digests = Digests(4 * settings.files_max)
+        self._digests = Digests(4 * settings.bundle.files_max)
         self._watched: dict[str, tuple[str, float]] = {}
         self._found: dict[str, tuple[str, FoundJob]] = {}
 
@@ -125,11 +125,26 @@ class JobFolder:
                 break
         return tuple(jobs)
 
+    def manifest(self, job: FoundJob, wall: float) -> Manifest:
+        """Return the manifest of a job that was found; ``wall`` is Unix seconds.
+
+        From what is remembered of its files; it reads those that are not. Call it in a thread. Raises
+        `BundleError` when the folder no longer holds that job.
+        """
+        try:
+            listing = list_job(job.folder, self._settings.bundle.files_max)
+            manifest = self._digests.manifest(job.folder, listing, wall)
+        except OSError as error:
+            raise BundleError(job.name, f"it cannot be read: {error.strerror or error}") from None
+        if listing.problem or manifest.digest != job.digest:
+            raise BundleError(job.name, "it has changed since it was found")
+        return manifest
+
     def _look(self, folder: Path, now: float, wall: float) -> FoundJob | None:
         try:
             if not (folder / JOB_FILE).is_file():
                 return None
-            listing = list_job(folder, self._settings.files_max)
+            listing = list_job(folder, self._settings.bundle.files_max)
             fingerprint = listing.fingerprint()
             if not self._at_rest(folder.name, listing, fingerprint, (now, wall)):
                 return None
@@ -138,7 +153,7 @@ class JobFolder:
                 found = known[1]
             else:
                 found = read_job(folder, listing, self._digests, self._settings, wall)
-                if list_job(folder, self._settings.files_max).fingerprint() != fingerprint:
+                if list_job(folder, self._settings.bundle.files_max).fingerprint() != fingerprint:
                     return None  # it changed under our hands
                 self._found[folder.name] = (fingerprint, found)
         except OSError:
@@ -152,26 +167,30 @@ class JobFolder:
             self._watched[name] = watched = (fingerprint, now)
         if now - watched[1] >= self._settings.settle_s:
             return True
-        newest = max((max(file.mtime_ns, file.ctime_ns) / 1e9 for file in listing.files), default=wall)
-        return newest <= wall - max(OLD_S, self._settings.settle_s)  # at rest since before we looked
+        newest_at = listing.newest_at if listing.files else wall
+        return newest_at <= wall - max(OLD_S, self._settings.settle_s)  # at rest since before we looked
 
 
 def read_job(
     folder: Path, listing: Listing, digests: Digests, settings: JobFolderSettings, wall: float
 ) -> FoundJob:
-    """Return what the folder holds, with its problem where it has one. Raises OSError when it vanishes."""
+    """Return what the folder holds, with its problem where it has one.
+
+    Raises OSError when it vanishes or changes meanwhile.
+    """
     problem, spec = "", None
     digest = listing.fingerprint()  # of a job that cannot be hashed: another one once it is mended
     try:
         if listing.problem:
             raise JobError(folder.name, listing.problem, "Put only plain files and folders into a job")
-        if listing.bytes > settings.bytes_max:
+        if listing.bytes > settings.bundle.bytes_max:
             raise JobError(
                 folder.name,
-                f"it holds {listing.bytes} bytes, and a job may hold {settings.bytes_max}",
+                f"it holds {listing.bytes} bytes, and a job may hold {settings.bundle.bytes_max}",
                 "Train on a part of the data",
             )
-        digest = digests.of(folder, listing, wall)
+        check_names([file.name for file in listing.files])
+        digest = digests.manifest(folder, listing, wall).digest
         spec = _parse(folder / JOB_FILE, settings.job_yaml_max_bytes)
         _check_named_files(spec, {file.name for file in listing.files}, folder)
     except PermissionError as error:
@@ -180,7 +199,7 @@ def read_job(
     except JobError as error:
         problem, spec = str(error), None
     job_file = next((file for file in listing.files if file.name == JOB_FILE), None)
-    changed_at = wall if job_file is None else min(wall, job_file.mtime_ns / 1e9)
+    changed_at = wall if job_file is None else min(wall, job_file.stamp.mtime_ns / 1e9)
     return FoundJob(folder.name, folder, digest, spec, problem, changed_at, None)
 
 
@@ -209,7 +228,7 @@ def _check_named_files(spec: JobSpec, names: set[str], folder: Path) -> None:
     if spec.init_from is not None:
         named.append(("init_from", spec.init_from))
     for key, name in named:
-        if name not in names and not (key == "init_from" and (folder / name).is_file()):
+        if name not in names:
             raise JobError(
                 f"{JOB_FILE}: {key}",
                 f"there is no file {name!r} in {folder.name}/",

@@ -1,31 +1,34 @@
-"""What is in one job's folder: its files, bounded, and the digest of their contents."""
+"""What is in one job's folder: its files, bounded, and the manifest of their contents."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
+import threading
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
-CHUNK_BYTES = 1 << 20
+from daisychain.core.manifest import HASH_BYTES, FileEntry, Manifest
+from daisychain.core.names import DEPTH_MAX, LEFT_OUT, RESULT_FOLDER, shown
+from daisychain.host.bundles.reading import FileStamp, hash_chunks
+
 RACY_S = 2.0
 """A file changed this recently may change again within its time stamp's grain: not cached."""
 
-LEFT_OUT = frozenset({"result", "__pycache__"})
-"""Folders that a run itself writes: no part of the job."""
+CHUNKS_MAX = 1 << 18
+"""Most chunks whose hashes are remembered (8 MiB for 256 GiB of data)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
-    """One file of a job. ``name``: relative to the job's folder, with ``/``."""
+    """One file of a job. ``name``: relative to the job's folder, with ``/``, composed (NFC)."""
 
     name: str
-    size_bytes: int
-    mtime_ns: int
-    ctime_ns: int
-    inode: int
+    stamp: FileStamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +41,20 @@ class Listing:
     @property
     def bytes(self) -> int:
         """The size of all files together."""
-        return sum(file.size_bytes for file in self.files)
+        return sum(file.stamp.size_bytes for file in self.files)
+
+    @property
+    def newest_at(self) -> float:
+        """When the file changed that changed last (Unix seconds); 0 without files."""
+        return max((max(file.stamp.mtime_ns, file.stamp.ctime_ns) / 1e9 for file in self.files), default=0.0)
 
     def fingerprint(self) -> str:
         """Return a hash of names, sizes, times and inodes: two equal ones mean that nothing changed."""
         total = hashlib.sha256(self.problem.encode("utf-8", "replace"))
         for file in self.files:
+            stamp = file.stamp
             total.update(
-                f"{file.name}\0{file.size_bytes} {file.mtime_ns} {file.ctime_ns} {file.inode}\n".encode()
+                f"{file.name}\0{stamp.size_bytes} {stamp.mtime_ns} {stamp.ctime_ns} {stamp.inode}\n".encode()
             )
         return total.hexdigest()
 
@@ -53,17 +62,18 @@ class Listing:
 def list_job(folder: Path, files_max: int) -> Listing:
     """Return the job's files, hidden ones and what a run writes left out.
 
-    A link to a file counts as the file; a link to a folder, a device, a pipe or a name that is no
-    UTF-8 is a problem of the job; more than ``files_max`` entries are not even looked at. Raises
-    OSError when the folder itself cannot be read (it is gone).
+    A link, a device, a pipe, a name that is no UTF-8 and a tree deeper than DEPTH_MAX are a problem of the
+    job; more than ``files_max`` entries are not even looked at. Raises OSError when the folder itself
+    cannot be read (it is gone).
     """
     files: list[ListedFile] = []
+    problem = ""
     try:
-        for entry in _walk(folder, files_max):
-            files.append(entry)
+        for file in _walk(folder, files_max):
+            files.append(file)
     except _Unfit as unfit:
-        return Listing(tuple(sorted(files, key=lambda file: file.name)), str(unfit))
-    return Listing(tuple(sorted(files, key=lambda file: file.name)))
+        problem = str(unfit)
+    return Listing(tuple(sorted(files, key=lambda file: file.name)), problem)
 
 
 class _Unfit(Exception):
@@ -71,36 +81,47 @@ class _Unfit(Exception):
 
 
 def _walk(folder: Path, files_max: int) -> Iterator[ListedFile]:
-    pending, seen = [folder], 0
+    pending, seen = [(folder, 1)], 0
     while pending:
-        here = pending.pop()
-        try:
-            entries = sorted(os.scandir(here), key=lambda entry: entry.name)
-        except PermissionError:
-            if here == folder:
-                raise
-            raise _Unfit(f"{_name(folder, here)} cannot be opened: permission denied") from None
-        for entry in entries:
+        here, depth = pending.pop()
+        for entry in _entries(folder, here, files_max + 1 - seen):
             seen += 1
             if seen > files_max:
                 raise _Unfit(f"it holds more than {files_max} files")
-            if entry.name.startswith(".") or (here == folder and entry.name in LEFT_OUT):
+            at_top = here == folder
+            if entry.name.startswith(".") or (at_top and entry.name in (RESULT_FOLDER, LEFT_OUT)):
                 continue
             path = Path(entry.path)
             name = _name(folder, path)
             if entry.is_dir(follow_symlinks=False):
-                if entry.name != "__pycache__":
-                    pending.append(path)
+                if depth == DEPTH_MAX:
+                    raise _Unfit(f"{shown(name)} lies more than {DEPTH_MAX} folders deep")
+                if entry.name != LEFT_OUT:
+                    pending.append((path, depth + 1))
                 continue
             try:
-                facts = path.stat()
+                facts = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
-                raise _Unfit(f"{name} is a link to nothing, or is just being replaced") from None
-            if stat.S_ISDIR(facts.st_mode):
-                raise _Unfit(f"{name} is a link to a folder; copy the folder in instead")
+                raise _Unfit(f"{shown(name)} is just being replaced") from None
+            if stat.S_ISLNK(facts.st_mode):
+                raise _Unfit(
+                    f"{shown(name)} is a link, and a job holds the files themselves; "
+                    "`daisychain submit` copies what links point to"
+                )
             if not stat.S_ISREG(facts.st_mode):
-                raise _Unfit(f"{name} is not a file")
-            yield ListedFile(name, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+                raise _Unfit(f"{shown(name)} is not a file")
+            yield ListedFile(_composed(folder, name, facts), FileStamp.of(facts))
+
+
+def _entries(folder: Path, here: Path, most: int) -> list[os.DirEntry[str]]:
+    """Return up to ``most`` entries by name: of a folder with millions no more are held."""
+    try:
+        with os.scandir(here) as found:
+            return sorted(islice(found, most), key=lambda entry: entry.name)
+    except PermissionError:
+        if here == folder:
+            raise
+        raise _Unfit(f"{_name(folder, here)} cannot be opened: permission denied") from None
 
 
 def _name(folder: Path, path: Path) -> str:
@@ -112,38 +133,68 @@ def _name(folder: Path, path: Path) -> str:
     return name
 
 
+def _composed(folder: Path, name: str, facts: os.stat_result) -> str:
+    """Return the name in Unicode's composed form where this disk finds the file under that one, too.
+
+    An old Mac's disk tells every name decomposed. On others the two are two names, and the one on the disk
+    is told: it is refused.
+    """
+    composed = unicodedata.normalize("NFC", name)
+    if composed == name:
+        return name
+    try:
+        same = os.path.samestat((folder / composed).lstat(), facts)
+    except OSError:
+        return name
+    return composed if same else name
+
+
 class Digests:
-    """Contents hashed once: by (size, mtime, inode), at most ``files_max`` of them."""
+    """Contents hashed once: by size, times and inode. Several threads may ask.
 
-    def __init__(self, files_max: int) -> None:
+    At most ``files_max`` files are remembered and CHUNKS_MAX chunks; the one longest unused is forgotten
+    first.
+    """
+
+    def __init__(self, files_max: int, chunks_max: int = CHUNKS_MAX) -> None:
         self._files_max = files_max
-        self._known: dict[str, tuple[tuple[int, int, int], bytes]] = {}
+        self._chunks_max = chunks_max
+        self._known: dict[str, tuple[FileStamp, bytes]] = {}
+        self._chunks = 0
+        self._lock = threading.Lock()
 
-    def of(self, folder: Path, listing: Listing, wall: float) -> str:
-        """Return sha256 (hex) over the sorted names and contents. Raises OSError (unreadable file).
+    def manifest(self, folder: Path, listing: Listing, wall: float) -> Manifest:
+        """Return the manifest of the files in ``listing``, by name.
 
-        ``wall`` (Unix seconds) tells which files are too young for their time stamp to be trusted.
+        Takes as long as reading what is new. ``wall`` (Unix seconds) tells which files are too young for
+        their time stamp to be trusted. Raises OSError for a file that cannot be read, or that changed
+        since it was listed.
         """
-        total = hashlib.sha256()
-        for file in listing.files:
-            name = file.name.encode()
-            total.update(len(name).to_bytes(8, "big") + name + self._contents(folder, file, wall))
-        return total.hexdigest()
+        return Manifest(tuple(self._entry(folder, file, wall) for file in listing.files))
 
-    def _contents(self, folder: Path, file: ListedFile, wall: float) -> bytes:
-        path = folder / file.name
-        stamp = (file.size_bytes, file.mtime_ns, file.inode)
-        known = self._known.get(str(path))
-        if known is not None and known[0] == stamp:
-            return known[1]
-        contents = hashlib.sha256()
-        with path.open("rb") as stream:
-            left = file.size_bytes  # a file that grows meanwhile is met again, changed
-            while left > 0 and (chunk := stream.read(min(left, CHUNK_BYTES))):
-                contents.update(chunk)
-                left -= len(chunk)
-        if abs(wall - file.mtime_ns / 1e9) > RACY_S:
-            if len(self._known) >= self._files_max:
-                self._known.clear()
-            self._known[str(path)] = (stamp, contents.digest())
-        return contents.digest()
+    def _entry(self, folder: Path, file: ListedFile, wall: float) -> FileEntry:
+        hashes = self._hashes(folder, file, wall)
+        chunks = (hashes[at : at + HASH_BYTES] for at in range(0, len(hashes), HASH_BYTES))
+        return FileEntry(file.name, file.stamp.size_bytes, tuple(chunks))
+
+    def _hashes(self, folder: Path, file: ListedFile, wall: float) -> bytes:
+        path = str(folder / file.name)
+        with self._lock:
+            known = self._known.get(path)
+            if known is not None and known[0] == file.stamp:
+                self._known[path] = self._known.pop(path)  # the youngest is the last
+                return known[1]
+        hashes = hash_chunks(folder, file.name, file.stamp)
+        if abs(wall - file.stamp.mtime_ns / 1e9) > RACY_S:
+            with self._lock:
+                self._forget(path)
+                self._known[path] = (file.stamp, hashes)
+                self._chunks += len(hashes) // HASH_BYTES
+                while len(self._known) > self._files_max or self._chunks > self._chunks_max:
+                    self._forget(next(iter(self._known)))
+        return hashes
+
+    def _forget(self, path: str) -> None:
+        known = self._known.pop(path, None)
+        if known is not None:
+            self._chunks -= len(known[1]) // HASH_BYTES

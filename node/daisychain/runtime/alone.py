@@ -44,8 +44,8 @@ def claim_alone(state: StateFolder, folder: Path, anew: bool = False) -> Iterato
     try:
         if not (folder / JOB_FILE).is_file():
             raise JobError(folder.name, f"there is no {JOB_FILE} in it", "Name a job's folder")
-        listing = list_job(folder, settings.files_max)
-        job = read_job(folder, listing, Digests(settings.files_max), settings, wall)
+        listing = list_job(folder, settings.bundle.files_max)
+        job = read_job(folder, listing, Digests(settings.bundle.files_max), settings, wall)
     except OSError as error:
         raise JobError(folder.name, f"it cannot be read: {error.strerror}", "Check its permissions") from None
     if job.spec is None:

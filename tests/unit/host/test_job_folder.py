@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from daisychain.core.jobs import JobState
+from daisychain.core.manifest import ManifestLimits
 from daisychain.errors import StorageError
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
 from daisychain.host.ledger import Ledger, run_id_of
 
 JOB = "kind: table\ndata: data.csv\ntarget: y\ntask: regression\nglobal_batch_size: 8\nepochs: 1\n"
-SETTINGS = JobFolderSettings(settle_s=1.0, files_max=50, bytes_max=10_000)
+SETTINGS = JobFolderSettings(settle_s=1.0, bundle=ManifestLimits(files_max=50, bytes_max=10_000))
 
 
 class Watched:
@@ -142,7 +143,7 @@ def test_a_bad_job_yaml_is_a_failed_card_with_its_reason(
 ) -> None:
     folder = write_job(tmp_path)
     (folder / "job.yaml").write_text(text)
-    watched = Watched(tmp_path, replace(SETTINGS, bytes_max=1 << 20))
+    watched = Watched(tmp_path, replace(SETTINGS, bundle=ManifestLimits(bytes_max=1 << 20)))
     card = watched.rested()["digits"].card(ledger)
     assert card.state is JobState.FAILED
     assert all(name in card.reason for name in names), card.reason
@@ -185,8 +186,8 @@ def trap_name(folder: Path) -> None:
     ("trap", "says"),
     [
         (trap_pipe, "pipe is not a file"),
-        (trap_folder_link, "link to a folder"),
-        (trap_dangling_link, "link to nothing"),
+        (trap_folder_link, "loop is a link"),
+        (trap_dangling_link, "gone is a link"),
         (trap_many_files, "more than 50 files"),
         (trap_many_bytes, "10000"),
         (trap_name, "UTF-8"),

@@ -1,0 +1,114 @@
+"""Files of a bundle as they lie in a folder: opened below it and nowhere else, read chunk by chunk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from daisychain.core.manifest import CHUNK_BYTES, Manifest
+from daisychain.core.names import shown
+from daisychain.errors import BundleError
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """What changes about a file when its contents do."""
+
+    size_bytes: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, facts: os.stat_result) -> FileStamp:
+        """Return the stamp in what stat() said."""
+        return cls(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
+
+
+@contextlib.contextmanager
+def opened(folder: Path, name: str) -> Iterator[int]:
+    """Yield a descriptor of the plain file ``name`` below ``folder``, to be read.
+
+    Each part of the name is opened from the one before, and none through a link: whoever swaps a folder
+    for a link meanwhile gains nothing. Raises OSError when a part is missing, a link, or no plain file.
+    """
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
+    *folders, last = name.split("/")
+    here = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        for part in folders:
+            below = os.open(part, flags | os.O_DIRECTORY, dir_fd=here)
+            os.close(here)
+            here = below
+        file = os.open(last, flags | os.O_NONBLOCK, dir_fd=here)  # a pipe would wait for its writer
+    finally:
+        os.close(here)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file", name)
+        yield file
+    finally:
+        os.close(file)
+
+
+def hash_chunks(folder: Path, name: str, stamp: FileStamp) -> bytes:
+    """Return the sha256 of each chunk of the file, one after the other.
+
+    Raises OSError when it is not, or does not stay, the file that ``stamp`` tells of: it is still being
+    written.
+    """
+    hashes = bytearray()
+    with opened(folder, name) as file:
+        _still(file, stamp, name)
+        left = stamp.size_bytes
+        while left > 0:
+            data = os.pread(file, min(left, CHUNK_BYTES), stamp.size_bytes - left)
+            if len(data) < min(left, CHUNK_BYTES):
+                data = _whole(file, stamp.size_bytes - left, min(left, CHUNK_BYTES))
+            hashes += hashlib.sha256(data).digest()
+            left -= len(data)
+        _still(file, stamp, name)
+    return bytes(hashes)
+
+
+def read_chunk(folder: Path, manifest: Manifest, file: int, chunk: int) -> bytes:
+    """Return one chunk of the bundle in ``folder``, as its manifest says it is.
+
+    Raises `BundleError` when the file is gone, cannot be read, or is no longer what the manifest says.
+    """
+    entry = manifest.files[file]
+    size_bytes = manifest.chunk_size(file, chunk)
+    try:
+        with opened(folder, entry.name) as descriptor:
+            data = _whole(descriptor, chunk * CHUNK_BYTES, size_bytes)
+    except OSError as error:
+        raise BundleError(
+            shown(entry.name), f"it cannot be read any more: {error.strerror or error}", "It was changed"
+        ) from None
+    if hashlib.sha256(data).digest() != entry.chunks[chunk]:
+        raise BundleError(shown(entry.name), f"chunk {chunk} is no longer what it was", "It was changed")
+    return data
+
+
+def _whole(file: int, at: int, size_bytes: int) -> bytes:
+    """Return ``size_bytes`` from ``at``; raises OSError when the file has less."""
+    parts = []
+    while size_bytes > 0:
+        part = os.pread(file, size_bytes, at)
+        if not part:
+            raise OSError(errno.ESTALE, "it became shorter while it was read")
+        parts.append(part)
+        at += len(part)
+        size_bytes -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _still(file: int, stamp: FileStamp, name: str) -> None:
+    if FileStamp.of(os.fstat(file)) != stamp:
+        raise OSError(errno.ESTALE, "it changed while it was read", name)
