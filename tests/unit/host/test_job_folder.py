@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from daisychain.core.jobs import JobState
-from daisychain.core.manifest import ManifestLimits
-from daisychain.errors import StorageError
+from daisychain.core.manifest import ManifestLimits, check_manifest
+from daisychain.errors import BundleError, StorageError
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
+from daisychain.host.job_listing import list_job
 from daisychain.host.ledger import Ledger, run_id_of
 
 JOB = "kind: table\ndata: data.csv\ntarget: y\ntask: regression\nglobal_batch_size: 8\nepochs: 1\n"
@@ -128,6 +131,50 @@ def test_a_change_that_keeps_size_and_time_but_is_a_new_file_is_seen(tmp_path: P
     assert watched.rested()["digits"].digest != digest
 
 
+def test_the_manifest_of_a_found_job_is_told_until_it_changes(tmp_path: Path) -> None:
+    folder = write_job(tmp_path)
+    watched = Watched(tmp_path)
+    job = watched.rested()["digits"]
+    manifest = watched.folder.manifest(job, watched.wall)
+    assert manifest.digest == job.digest
+    assert [file.name for file in manifest.files] == ["data.csv", "job.yaml"]
+    check_manifest(manifest)
+    (folder / "data.csv").write_text("x,y\n9,9\n")
+    with pytest.raises(BundleError, match="has changed"):
+        watched.folder.manifest(job, watched.wall)
+    shutil.rmtree(folder)
+    with pytest.raises(BundleError, match="cannot be read"):
+        watched.folder.manifest(job, watched.wall)
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_job(tmp_path)
+    read, changes = os.pread, [b"x,y\n5,6\n"]
+
+    def meddled(file: int, size: int, at: int) -> bytes:
+        data = read(file, size, at)
+        if changes and data.startswith(b"x,y"):
+            (folder / "data.csv").write_bytes(changes.pop())
+        return data
+
+    monkeypatch.setattr(os, "pread", meddled)
+    watched = Watched(tmp_path)
+    assert watched.rested() == {}
+    assert changes == []
+    job = watched.rested()["digits"]
+    assert watched.folder.manifest(job, watched.wall).digest == job.digest
+
+
+def test_of_a_folder_with_countless_entries_few_are_looked_at(tmp_path: Path) -> None:
+    folder = write_job(tmp_path)
+    for number in range(200):
+        (folder / f".hidden-{number}").write_text("")
+    listed = list_job(folder, 50)
+    assert "more than 50 files" in listed.problem
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [
@@ -182,6 +229,43 @@ def trap_name(folder: Path) -> None:
     (folder / os.fsdecode(b"bad-\xff-name")).write_text("x")
 
 
+def trap_link_out(folder: Path) -> None:
+    (folder / "passwords").symlink_to("/etc/passwd")
+
+
+def trap_socket(folder: Path) -> None:
+    os.mknod(folder / "socket", stat.S_IFSOCK | 0o600)
+
+
+def trap_device_name(folder: Path) -> None:
+    (folder / "Con.csv").write_text("x")
+
+
+def trap_case(folder: Path) -> None:
+    (folder / "Data.csv").write_text("x")
+
+
+def trap_folder_case(folder: Path) -> None:
+    for name in ("a", "A"):
+        (folder / name).mkdir()
+        (folder / name / f"{'x' if name == 'a' else 'y'}.csv").write_text("x")
+
+
+def trap_decomposed(folder: Path) -> None:
+    (folder / unicodedata.normalize("NFD", "Zürich.csv")).write_text("x")
+
+
+def trap_deep(folder: Path) -> None:
+    deep = folder.joinpath(*["d"] * 40)
+    deep.mkdir(parents=True)
+    (deep / "x").write_text("x")
+
+
+def trap_result_by_another_case(folder: Path) -> None:
+    (folder / "RESULT").mkdir()
+    (folder / "RESULT" / "model").write_text("x")
+
+
 @pytest.mark.parametrize(
     ("trap", "says"),
     [
@@ -191,6 +275,14 @@ def trap_name(folder: Path) -> None:
         (trap_many_files, "more than 50 files"),
         (trap_many_bytes, "10000"),
         (trap_name, "UTF-8"),
+        (trap_link_out, "passwords is a link"),
+        (trap_socket, "socket is not a file"),
+        (trap_device_name, "Con.csv: Windows takes Con.csv for a device. Rename it"),
+        (trap_case, "data.csv: it and Data.csv are one name"),
+        (trap_folder_case, "a: it and A are one name"),
+        (trap_decomposed, "decomposed"),
+        (trap_deep, "deep"),
+        (trap_result_by_another_case, "puts its result"),
     ],
 )
 def test_what_cannot_be_part_of_a_job_fails_it_without_being_read(
