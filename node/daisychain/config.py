@@ -51,6 +51,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         min_nodes: the first world of every job waits for this many nodes.
         checkpoint_every_s: seconds between two checkpoints of a small state.
         cache_max_bytes: most bytes of converted data in ``cache/``; None = half of the disk's free space.
+        fetched_max_bytes: most disk that jobs fetched from other nodes may take; None = a tenth of it.
         threads: CPU threads of a trainer; None = as many as the node may use.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
     """
@@ -70,6 +71,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_nodes: int = 1
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     cache_max_bytes: int | None = None
+    fetched_max_bytes: int | None = None
     threads: int | None = None
     log_level: str = "info"
 
@@ -183,6 +185,7 @@ _EXPECTED = {
     "min_nodes": "a whole number from 1 to 64",
     "checkpoint_every_s": "seconds from 1 to 86400",
     "cache_max_bytes": "a whole number of bytes from 1",
+    "fetched_max_bytes": "a whole number of bytes, 0 for none",
     "threads": "a whole number from 1 to 1024",
     "log_level": ", ".join(LOG_LEVELS),
     "name": f"1 to {NAME_MAX} printable characters",
@@ -192,6 +195,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "min_nodes": lambda value: 1 <= value <= 64,
     "checkpoint_every_s": lambda value: 1.0 <= value <= 86400.0,
     "cache_max_bytes": lambda value: value is None or 1 <= value < 1 << 62,
+    "fetched_max_bytes": lambda value: value is None or value >= 0,
     "threads": lambda value: value is None or 1 <= value <= 1024,
     "log_level": lambda value: value in LOG_LEVELS,
     "name": lambda value: 0 < len(value) <= NAME_MAX and value.isprintable(),

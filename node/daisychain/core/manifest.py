@@ -28,7 +28,7 @@ class ManifestLimits:
     """What a bundle may be.
 
     Attributes:
-        files_max: most files: bounds the time of looking at a folder (a data set belongs in few files).
+        files_max: most files and folders: bounds the time of a look (a data set belongs in few files).
         bytes_max: most bytes: bounds the time of hashing it (some 5 minutes for 64 GiB).
     """
 
@@ -104,6 +104,17 @@ class Manifest:
         return min(CHUNK_BYTES, entry.size_bytes - chunk * CHUNK_BYTES)
 
 
+def folders_of(manifest: Manifest) -> frozenset[str]:
+    """Return the folders that the names of its files lead through."""
+    folders: set[str] = set()
+    for file in manifest.files:
+        folder = file.name.rpartition("/")[0]
+        while folder and folder not in folders:
+            folders.add(folder)
+            folder = folder.rpartition("/")[0]
+    return frozenset(folders)
+
+
 def chunk_count(size_bytes: int) -> int:
     """Return how many chunks a file of this size has."""
     return -(-size_bytes // CHUNK_BYTES)
@@ -118,13 +129,7 @@ def check_manifest(manifest: Manifest, limits: ManifestLimits = BUNDLE_LIMITS) -
     files = manifest.files
     if not files:
         raise BundleError("the bundle", "it holds no files")
-    if len(files) > limits.files_max:
-        raise BundleError(
-            "the bundle",
-            f"it holds {len(files)} files, and a bundle may hold {limits.files_max}",
-            "Pack many small files into one",
-        )
-    check_names([file.name for file in files])
+    check_names([file.name for file in files], limits.files_max)
     total, before = 0, ""
     for file in files:
         if file.name <= before:

@@ -47,12 +47,13 @@ _NO_CHARACTERS = frozenset({"Cc", "Cs", "Cn", "Co", "Zl", "Zp"})
 _RENAME = "Rename it"
 
 
-def check_names(names: Sequence[str]) -> None:
+def check_names(names: Sequence[str], entries_max: int) -> None:
     """Raise `BundleError` for the first name that may not be part of a bundle, with the rule and what to do.
 
     Beyond each name by itself: two that are one file where case or Unicode's form does not count, a file
-    that is another's folder, and more text than NAMES_MAX_BYTES.
+    that is another's folder, more than ``entries_max`` files and folders, more text than NAMES_MAX_BYTES.
     """
+    _check_count(len(names), entries_max)
     total = 0
     for name in names:
         total += _length(name)
@@ -67,7 +68,16 @@ def check_names(names: Sequence[str]) -> None:
         rule = _why_not(name, odd)
         if rule:
             raise BundleError(shown(name), rule, _RENAME)
-    _check_together(names)
+    _check_count(len(names) + _check_together(names), entries_max)
+
+
+def check_job_name(name: str) -> None:
+    """Raise `BundleError` unless a job's folder may have this name on every machine."""
+    _length(name)
+    odd = {character for character in set(name) if _is_odd(character)}
+    rule = "a job's name has no '/'" if "/" in name else _why_not_part(name) or _why_not_text(name, odd)
+    if rule:
+        raise BundleError(shown(name), rule, "Rename the folder")
 
 
 def shown(name: str) -> str:
@@ -115,6 +125,19 @@ def _is_odd(character: str) -> bool:
 
 def _why_not(name: str, odd: set[str]) -> str:
     """Return the rule that ``name`` breaks by itself; empty when it breaks none."""
+    rule = _why_not_text(name, odd)
+    if rule:
+        return rule
+    parts = name.split("/")
+    if len(parts) > DEPTH_MAX:
+        return f"it lies {len(parts)} deep, and a file may lie {DEPTH_MAX} deep"
+    if folded(parts[0]) == RESULT_FOLDER:
+        return f"{RESULT_FOLDER}/ is where a run puts its result"
+    return next(filter(None, map(_why_not_part, parts)), "")
+
+
+def _why_not_text(name: str, odd: set[str]) -> str:
+    """Return the rule that the characters of ``name`` break; empty when they break none."""
     if found := _FORBIDDEN.search(name):
         return f"a name may not have the character {found.group()!a}: Windows forbids it"
     if odd and not odd.isdisjoint(name):
@@ -122,16 +145,6 @@ def _why_not(name: str, odd: set[str]) -> str:
         return f"a name may not have the character {character!a}: machines differ in what it means"
     if not unicodedata.is_normalized("NFC", name):
         return "its name is in Unicode's decomposed form (NFD), and jobs travel in the composed one (NFC)"
-    parts = name.split("/")
-    if len(parts) > DEPTH_MAX:
-        return f"it lies {len(parts)} deep, and a file may lie {DEPTH_MAX} deep"
-    top = folded(parts[0])
-    if top == RESULT_FOLDER:
-        return f"{RESULT_FOLDER}/ is where a run puts its result"
-    for part in parts:
-        rule = _why_not_part(part)
-        if rule:
-            return rule
     return ""
 
 
@@ -152,8 +165,21 @@ def _why_not_part(part: str) -> str:
     return ""
 
 
-def _check_together(names: Iterable[str]) -> None:
-    """Raise `BundleError` where two names are one on some machine, or a file is another's folder."""
+def _check_count(entries: int, entries_max: int) -> None:
+    """Raise `BundleError` when there are too many: each folder takes a block of the disk, however empty."""
+    if entries > entries_max:
+        raise BundleError(
+            "the bundle",
+            f"it holds more than {entries_max} files and folders",
+            "Pack many small files into one",
+        )
+
+
+def _check_together(names: Iterable[str]) -> int:
+    """Return how many folders the names make.
+
+    Raises `BundleError` where two names are one on some machine, or a file is another's folder.
+    """
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     known: set[str] = set()
@@ -169,6 +195,7 @@ def _check_together(names: Iterable[str]) -> None:
             raise BundleError(
                 shown(files[path]), f"it is a file, and {shown(folder)}/ a folder of the same name", _RENAME
             )
+    return len(folders)
 
 
 def _take(taken: dict[str, str], name: str) -> None:

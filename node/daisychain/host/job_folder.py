@@ -15,7 +15,7 @@ from daisychain.core.ids import RunId
 from daisychain.core.job_spec import JobSpec, PythonModel, TableModel
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.manifest import BUNDLE_LIMITS, Manifest, ManifestLimits
-from daisychain.core.names import check_names
+from daisychain.core.names import check_job_name, check_names
 from daisychain.core.node import JOBS_MAX
 from daisychain.errors import BundleError, JobError, StorageError
 from daisychain.host.job_listing import Digests, Listing, list_job
@@ -189,7 +189,8 @@ def read_job(
                 f"it holds {listing.bytes} bytes, and a job may hold {settings.bundle.bytes_max}",
                 "Train on a part of the data",
             )
-        check_names([file.name for file in listing.files])
+        check_job_name(folder.name)
+        check_names([file.name for file in listing.files], settings.bundle.files_max)
         digest = digests.manifest(folder, listing, wall).digest
         spec = _parse(folder / JOB_FILE, settings.job_yaml_max_bytes)
         _check_named_files(spec, {file.name for file in listing.files}, folder)

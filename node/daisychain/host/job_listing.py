@@ -22,6 +22,9 @@ RACY_S = 2.0
 CHUNKS_MAX = 1 << 18
 """Most chunks whose hashes are remembered (8 MiB for 256 GiB of data)."""
 
+BESIDES_MAX = 1000
+"""Most entries that are no part of the job, such as hidden files: bounds the time of a look."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListedFile:
@@ -81,15 +84,18 @@ class _Unfit(Exception):
 
 
 def _walk(folder: Path, files_max: int) -> Iterator[ListedFile]:
-    pending, seen = [(folder, 1)], 0
+    pending, seen, besides = [(folder, 1)], 0, 0
     while pending:
         here, depth = pending.pop()
-        for entry in _entries(folder, here, files_max + 1 - seen):
+        for entry in _entries(folder, here, files_max + BESIDES_MAX + 1 - seen):
             seen += 1
-            if seen > files_max:
-                raise _Unfit(f"it holds more than {files_max} files")
-            at_top = here == folder
-            if entry.name.startswith(".") or (at_top and entry.name in (RESULT_FOLDER, LEFT_OUT)):
+            left_out = entry.name.startswith(".") or (
+                here == folder and entry.name in (RESULT_FOLDER, LEFT_OUT)
+            )
+            besides += left_out
+            if seen - besides > files_max or besides > BESIDES_MAX:
+                raise _Unfit(f"it holds more than {files_max} files and folders")
+            if left_out:
                 continue
             path = Path(entry.path)
             name = _name(folder, path)

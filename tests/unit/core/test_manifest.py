@@ -84,7 +84,7 @@ def test_a_bad_one_is_refused_by_name(bad: Manifest, says: str) -> None:
 
 
 def test_what_a_bundle_may_be_is_bounded() -> None:
-    with pytest.raises(BundleError, match=r"3 files.*hold 2"):
+    with pytest.raises(BundleError, match="more than 2 files"):
         check_manifest(GOOD, ManifestLimits(files_max=2))
     with pytest.raises(BundleError, match=f"{GOOD.size_bytes} bytes.*{GOOD.size_bytes - 1}"):
         check_manifest(GOOD, ManifestLimits(bytes_max=GOOD.size_bytes - 1))

@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daisychain.core.names import NAME_MAX_BYTES, NAMES_MAX_BYTES, check_names, folded, shown
+from daisychain.core.names import NAME_MAX_BYTES, NAMES_MAX_BYTES, check_job_name, check_names, folded, shown
 from daisychain.errors import BundleError
+
+MANY = 50_000
 
 GOOD = [
     "job.yaml",
@@ -35,7 +37,7 @@ GOOD = [
 
 @pytest.mark.parametrize("name", GOOD)
 def test_a_name_that_every_machine_can_hold_is_taken(name: str) -> None:
-    check_names([name])
+    check_names([name], MANY)
 
 
 BAD = [
@@ -96,7 +98,7 @@ BAD = [
 @pytest.mark.parametrize(("name", "rule"), BAD)
 def test_any_other_name_is_refused_with_its_rule(name: str, rule: str) -> None:
     with pytest.raises(BundleError) as told:
-        check_names(["job.yaml", name])
+        check_names(["job.yaml", name], MANY)
     assert rule in str(told.value)
     assert str(told.value).isprintable()
     assert told.value.where == shown(name)
@@ -120,22 +122,22 @@ def test_any_other_name_is_refused_with_its_rule(name: str, rule: str) -> None:
 def test_two_names_that_are_one_somewhere_are_refused(names: tuple[str, str]) -> None:
     names = (unicodedata.normalize("NFC", names[0]), unicodedata.normalize("NFC", names[1]))
     if names[0] == names[1]:  # told by the manifest's order, which names itself rises strictly
-        check_names(names)
+        check_names(names, MANY)
         return
     with pytest.raises(BundleError, match="are one name"):
-        check_names(names)
+        check_names(names, MANY)
 
 
 @pytest.mark.parametrize("names", [("a", "a/b"), ("a/b/c", "a/b"), ("A", "a/b"), ("d/E/f", "d/e")])
 def test_a_file_used_as_a_folder_is_refused(names: tuple[str, str]) -> None:
     with pytest.raises(BundleError, match=r"one name|a folder of the same name"):
-        check_names(names)
+        check_names(names, MANY)
 
 
 def test_names_are_bounded_together() -> None:
     many = [f"{number:0500}" for number in range(NAMES_MAX_BYTES // 500 + 1)]
     with pytest.raises(BundleError, match=str(NAMES_MAX_BYTES)):
-        check_names(many)
+        check_names(many, MANY)
 
 
 @pytest.mark.parametrize("filler", ["x", "é", "\u0301", "ก็", "ß", "\u200d", "😀"])
@@ -144,7 +146,7 @@ def test_checking_the_most_names_takes_no_second(filler: str) -> None:
     names = [f"{number:05}/{part}" for number in range(20_000)]
     began = time.process_time()
     try:
-        check_names(names)
+        check_names(names, MANY)
     except BundleError as told:
         assert str(NAMES_MAX_BYTES) in str(told)  # wide characters: over the bound
     assert time.process_time() - began < 1.0
@@ -153,7 +155,7 @@ def test_checking_the_most_names_takes_no_second(filler: str) -> None:
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=40))
 def test_whatever_is_taken_is_safe_below_any_folder(name: str) -> None:
     try:
-        check_names([name])
+        check_names([name], MANY)
     except BundleError:
         return
     parts = name.split("/")
@@ -167,3 +169,23 @@ def test_whatever_is_taken_is_safe_below_any_folder(name: str) -> None:
 def test_what_a_message_shows_of_a_name_is_one_bounded_line() -> None:
     assert shown("a\x1b]0;x\n") == "a\\x1b]0;x\\n"
     assert len(shown("x" * 1000)) == 80
+
+
+def test_folders_count_like_files() -> None:
+    names = [f"{number}/{'d/' * 8}x" for number in range(10)]
+    check_names(names, 100)
+    with pytest.raises(BundleError, match="more than 99 files and folders"):
+        check_names(names, 99)
+
+
+@pytest.mark.parametrize("name", ["digits", "Zürich 2", "result", "a.b-c_d"])
+def test_a_job_may_have_a_name_that_every_machine_can_hold(name: str) -> None:
+    check_job_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "a/b", "..", ".x", "con", "a:b", "x" * 256, "x\u202e", "a.", "e\u0301", "\udc80"]
+)
+def test_a_job_of_any_other_name_is_refused(name: str) -> None:
+    with pytest.raises(BundleError):
+        check_job_name(name)

@@ -16,7 +16,7 @@ from daisychain.core.jobs import JobState
 from daisychain.core.manifest import ManifestLimits, check_manifest
 from daisychain.errors import BundleError, StorageError
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
-from daisychain.host.job_listing import list_job
+from daisychain.host.job_listing import BESIDES_MAX, list_job
 from daisychain.host.ledger import Ledger, run_id_of
 
 JOB = "kind: table\ndata: data.csv\ntarget: y\ntask: regression\nglobal_batch_size: 8\nepochs: 1\n"
@@ -169,8 +169,10 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_at_the_next_look(
 
 def test_of_a_folder_with_countless_entries_few_are_looked_at(tmp_path: Path) -> None:
     folder = write_job(tmp_path)
-    for number in range(200):
+    for number in range(BESIDES_MAX):
         (folder / f".hidden-{number}").write_text("")
+    assert list_job(folder, 2).problem == ""
+    (folder / ".one-more").write_text("")
     listed = list_job(folder, 50)
     assert "more than 50 files" in listed.problem
 

@@ -1,19 +1,17 @@
-"""Files of a bundle as they lie in a folder: opened below it and nowhere else, read chunk by chunk."""
+"""Files of a bundle as they lie in a folder, read chunk by chunk while they stay what they are."""
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
-import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from daisychain.core.manifest import CHUNK_BYTES, Manifest
 from daisychain.core.names import shown
 from daisychain.errors import BundleError
+from daisychain.host.bundles.below import opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,32 +27,6 @@ class FileStamp:
     def of(cls, facts: os.stat_result) -> FileStamp:
         """Return the stamp in what stat() said."""
         return cls(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino)
-
-
-@contextlib.contextmanager
-def opened(folder: Path, name: str) -> Iterator[int]:
-    """Yield a descriptor of the plain file ``name`` below ``folder``, to be read.
-
-    Each part of the name is opened from the one before, and none through a link: whoever swaps a folder
-    for a link meanwhile gains nothing. Raises OSError when a part is missing, a link, or no plain file.
-    """
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    *folders, last = name.split("/")
-    here = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-    try:
-        for part in folders:
-            below = os.open(part, flags | os.O_DIRECTORY, dir_fd=here)
-            os.close(here)
-            here = below
-        file = os.open(last, flags | os.O_NONBLOCK, dir_fd=here)  # a pipe would wait for its writer
-    finally:
-        os.close(here)
-    try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(errno.EINVAL, "it is not a plain file", name)
-        yield file
-    finally:
-        os.close(file)
 
 
 def hash_chunks(folder: Path, name: str, stamp: FileStamp) -> bytes:

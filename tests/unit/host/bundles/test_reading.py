@@ -9,7 +9,8 @@ import pytest
 
 from daisychain.core.manifest import CHUNK_BYTES, Manifest
 from daisychain.errors import BundleError
-from daisychain.host.bundles.reading import FileStamp, hash_chunks, opened, read_chunk
+from daisychain.host.bundles.below import opened
+from daisychain.host.bundles.reading import FileStamp, hash_chunks, read_chunk
 from daisychain.host.job_listing import Digests, list_job
 
 DATA = bytes(range(256)) * (CHUNK_BYTES // 256) + b"and a bit"
