@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from daisychain.core.events import CancelAsked, JobsScanned, LeaveAsked, SubmitAsked
+from daisychain.core.events import CancelAsked, JobsScanned, LeaveAsked, PauseAsked, SubmitAsked
 from daisychain.core.ids import RunId
-from daisychain.core.jobs import JobCard
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.settings import CoreSettings
 from simulation.ends import Ends
 from simulation.healing import Healing
@@ -22,6 +22,7 @@ from simulation.timeline import Timeline
 class Plan:
     """What is simulated.
 
+    ``max_nodes``: of the first job; 0 = as many as there are.
     ``wrong_clocks``: the nodes disagree by years on the day, and so on when a job was submitted.
     """
 
@@ -32,6 +33,7 @@ class Plan:
     weather: Weather = Weather()  # noqa: RUF009 - frozen
     settings: CoreSettings = CoreSettings()  # noqa: RUF009 - frozen
     wrong_clocks: bool = False
+    max_nodes: int = 0
 
 
 class SimChain:
@@ -49,17 +51,18 @@ class SimChain:
         ]
         self._steps: dict[RunId, int] = {}
         self._healed = False
+        self._paused = False
         self.cancelled: set[RunId] = set()
         self.may_fail: set[RunId] = set()  # a node that fails at it may be alone just then
         self.bad = self._rooms.bad
         Liveness(self.nodes, self.network, self.time)
-        self.add_job("digits", plan.steps, 1.0)
+        self.add_job("digits", plan.steps, 1.0, plan.max_nodes)
 
     # -- what is done to it ------------------------------------------------------------------------
 
-    def add_job(self, name: str, steps: int, submitted_at: float) -> JobCard:
+    def add_job(self, name: str, steps: int, submitted_at: float, max_nodes: int = 0) -> JobCard:
         """Put a job into the folder of every node (seen by those that start later)."""
-        card = JobCard(RunId(f"{name}-1"), name, f"digest of {name}", submitted_at)
+        card = JobCard(RunId(f"{name}-1"), name, f"digest of {name}", submitted_at, max_nodes=max_nodes)
         self._steps[card.run_id] = steps
         for index, node in enumerate(self.nodes):
             off_s = -1e6 * (index * 7 % 5) if self._wrong_clocks else 0.0
@@ -201,6 +204,34 @@ class SimChain:
         self.cancelled.add(run_id)
         self.nodes[index].post(CancelAsked(run_id))
 
+    def pause(self, index: int, run_id: RunId) -> None:
+        """A user pauses a run on one node."""
+        self.time.tell(f"n{index} is asked to pause {run_id}")
+        self._hurt(*range(len(self.nodes)))
+        self._paused = True
+        self.nodes[index].post(PauseAsked(run_id, paused=True))
+
+    def resume(self, index: int, run_id: RunId) -> None:
+        """A user has a run go on, asking one node."""
+        self.time.tell(f"n{index} is asked to resume {run_id}")
+        self._hurt(*range(len(self.nodes)))
+        self.nodes[index].post(PauseAsked(run_id, paused=False))
+
+    def retry(self, index: int) -> None:
+        """A user queues the last run that a node knows to have ended once more."""
+        cards = self.nodes[index].cards()
+        going = {card.digest for card in cards if not card.state.ended}
+        ended = [card for card in cards if card.state.ended and card.digest not in going]
+        if not ended:
+            return
+        name, _, number = ended[-1].run_id.rpartition("-")
+        run_id = RunId(f"{name}-{int(number) + 1}")
+        self._steps[run_id] = self._steps[ended[-1].run_id]
+        self.time.tell(f"n{index} is asked to run {run_id}")
+        self.submit(
+            index, replace(ended[-1], run_id=run_id, state=JobState.QUEUED, reason="", step=0, revision=0)
+        )
+
     def becalm(self, weather: Weather) -> None:
         """A storm ends, unless all was healed before."""
         if not self._healed:
@@ -240,6 +271,9 @@ class SimChain:
         """
         self.heal()
         healing = self._healing()
+        if self._paused:
+            for place, run_id in enumerate(healing.demand_agreement()):
+                self.resume(place % len(self.nodes), run_id)
         together_s = healing.demand_together()
         for run_id in healing.long():
             self.cancel(0, run_id)

@@ -38,6 +38,9 @@ class Fault(StrEnum):
     STORM = "for a while every tenth message is lost, comes twice or is overtaken"
     SUBMIT = "a second job is queued"
     CANCEL = "a job is cancelled"
+    PAUSE = "a job is paused on one node, and resumed on another after a while"
+    PAUSE_FOR_GOOD = "a job is paused until all heals"
+    RETRY = "a job that has ended is queued again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,16 @@ def strike(chain: SimChain, blow: Strike) -> None:
         case Fault.CANCEL:
             jobs = chain.nodes[index].jobs
             chain.cancel(index, jobs[blow.other % len(jobs)].run_id)
+        case Fault.PAUSE:
+            jobs = chain.nodes[index].jobs
+            run_id = jobs[blow.other % len(jobs)].run_id
+            chain.pause(index, run_id)
+            later(partial(chain.resume, other, run_id))
+        case Fault.PAUSE_FOR_GOOD:
+            jobs = chain.nodes[index].jobs
+            chain.pause(index, jobs[blow.other % len(jobs)].run_id)
+        case Fault.RETRY:
+            chain.retry(index)
         case _:
             assert_never(blow.fault)
 

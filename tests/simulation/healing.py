@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from daisychain.core.ids import RunId
+from daisychain.core.jobs import JobState
 from daisychain.core.node import TrainerState
 from simulation.ends import Ends
 from simulation.timeline import Timeline
@@ -41,6 +42,22 @@ class Healing:
             if node.trainer is not None:
                 run_id = node.trainer.run_id
                 self.greatest[run_id] = max(self.greatest.get(run_id, 0), node.trainer.step)
+
+    def demand_agreement(self) -> list[RunId]:
+        """Demand that all agree on what goes on and what is paused; return the latter."""
+        self._within(TOGETHER_S, self._agreed, "not of one mind of what is paused")
+        return sorted({c.run_id for node in self._nodes for c in node.cards() if c.state is JobState.PAUSED})
+
+    def _agreed(self) -> bool:
+        books = [
+            {
+                card.run_id: (card.state is JobState.PAUSED, card.revision)
+                for card in node.cards()
+                if not card.state.ended
+            }
+            for node in self._nodes
+        ]
+        return self._led() and all(book == books[0] for book in books)
 
     def demand_together(self) -> float:
         """Demand that all come together; return the seconds that it took."""
@@ -94,13 +111,19 @@ class Healing:
         )
 
     def _all_in_one_world(self) -> bool:
-        """Whether all train in one world, but for those that the run failed on."""
+        """Whether all train in one world, but for those that the run failed on, or has no room for."""
         trainers = [node.trainer for node in self._nodes if not _stands_by(node)]
-        rooms = {None if trainer is None else trainer.room for trainer in trainers}
+        inside = [trainer for trainer in trainers if trainer is not None and trainer.room is not None]
+        rooms = {trainer.room for trainer in inside}
         room = next(iter(rooms), None)
         if len(rooms) != 1 or room is None or not room.formed or room.broken:
             return False
-        return all(t is not None and t.step >= self.greatest.get(t.run_id, 0) for t in trainers)
+        if len(inside) != min(len(trainers), self._most(inside[0].run_id) or len(trainers)):
+            return False
+        return all(trainer.step >= self.greatest.get(trainer.run_id, 0) for trainer in inside)
+
+    def _most(self, run_id: RunId) -> int:
+        return max(card.max_nodes for node in self._nodes for card in node.cards() if card.run_id == run_id)
 
     def _all_ended(self) -> bool:
         return all(card.state.ended for node in self._nodes for card in node.cards())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from daisychain.core.jobs import JobState
 from simulation.network import Network
 from simulation.timeline import Timeline
 
@@ -26,8 +27,8 @@ class _Mark:
 class Liveness:
     """Looks twice a second at every group of nodes that reach each other and nobody else.
 
-    While all its members are sound, and some run has not ended, such a group has to commit steps: a lone
-    node, either half of a parted chain, or the whole of it.
+    While all its members are sound, and some run goes on that is not paused, such a group has to commit
+    steps: a lone node, either half of a parted chain, or the whole of it.
     """
 
     def __init__(self, nodes: Sequence[SimNode], network: Network, time: Timeline) -> None:
@@ -44,13 +45,11 @@ class Liveness:
             key = tuple((node.name, node.life, node.hurts) for node in group)
             commits = sum(node.commits for node in group)
             mark = self._marks.get(key)
-            if mark is None or mark.commits != commits:
+            if mark is None or mark.commits != commits or not _wanting(group):
                 mark = _Mark(self._time.now, commits)
             elif self._time.now > mark.since + LIVELY_S:
-                if _wanting(group):
-                    names = ", ".join(node.name for node in group)
-                    self._time.fail(f"{names}: no step in {LIVELY_S:g} s, though nothing holds them up")
-                mark = _Mark(self._time.now, commits)
+                names = ", ".join(node.name for node in group)
+                self._time.fail(f"{names}: no step in {LIVELY_S:g} s, though nothing holds them up")
             marks[key] = mark
         self._marks = marks
 
@@ -81,5 +80,6 @@ class Liveness:
 
 
 def _wanting(group: list[SimNode]) -> bool:
-    """Whether some run has not ended."""
-    return any(not card.state.ended for node in group for card in node.cards())
+    """Whether some run has not ended and is not paused."""
+    states = {card.state for node in group for card in node.cards()}
+    return not states.isdisjoint({JobState.QUEUED, JobState.RUNNING})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from simulation.chain import Plan, SimChain
@@ -86,6 +86,7 @@ def draw(seed: int, sizes: Mapping[int, int] = SMALL) -> Scenario:
     if alone:
         strikes = (*strikes, Strike(dice.choice([Fault.CUT_OFF, Fault.CUT_HALVES]), dice.randrange(32)))
     left_alone_s = LIVELY_S + 1.0 if alone else 0.0
+    plan = replace(plan, max_nodes=dice.choice([0, 0, 0, 1, 2]))
     return Scenario(plan, starts, dice.uniform(2.0, 4.5), strikes, left_alone_s)
 
 

@@ -179,14 +179,18 @@ def test_the_queue_is_worked_off_in_its_order() -> None:
     assert [line.rsplit(" ", 1)[1] for line in ends[::2]] == ["digits-1", second.run_id]
 
 
-def test_a_copy_that_differs_stands_by_and_says_so() -> None:
+def test_two_jobs_of_one_name_on_two_nodes_are_both_trained_in_order() -> None:
     chain = SimChain(Plan(1, 2, steps=30))
-    chain.nodes[1].jobs = (JobCard(RunId("other-1"), "digits", "another digest", 1.0),)
-    chain.nodes[1].steps[RunId("other-1")] = 30  # it loads its own copy until it knows what the chain trains
+    other = JobCard(RunId("other-1"), "digits", "another digest", 0.5)
+    chain.nodes[1].jobs = (other,)
+    chain.nodes[1].steps[other.run_id] = 30
     for index in range(2):
         chain.start(index)
     chain.run_for(4.0)
-    machine = chain.nodes[1].machine
+    machine = chain.nodes[0].machine
     assert machine is not None
-    assert "copy of jobs/digits differs" in machine.view(chain.time.now).standby
-    assert chain.nodes[1].trainer is None
+    assert "is another job" in machine.view(chain.time.now).standby
+    assert chain.nodes[0].trainer is None
+    chain.must_settle()
+    ends = {(card.run_id, card.state) for node in chain.nodes for card in node.cards()}
+    assert ends == {("digits-1", JobState.FINISHED), (other.run_id, JobState.FINISHED)}

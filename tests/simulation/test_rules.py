@@ -108,6 +108,18 @@ class ChainRules(RuleBasedStateMachine):
         card = self.chain.nodes[0].jobs[0]
         self.chain.cancel(self._index(node), card.run_id)
 
+    @rule(node=NODES)
+    def a_job_is_paused(self, node: int) -> None:
+        self.chain.pause(self._index(node), self.chain.nodes[0].jobs[0].run_id)
+
+    @rule(node=NODES)
+    def a_job_is_resumed(self, node: int) -> None:
+        self.chain.resume(self._index(node), self.chain.nodes[0].jobs[0].run_id)
+
+    @rule(node=NODES)
+    def a_job_is_tried_again(self, node: int) -> None:
+        self.chain.retry(self._index(node))
+
     def teardown(self) -> None:
         """Once healed, one node coordinates and the job has ended on every node."""
         self.chain.must_settle()

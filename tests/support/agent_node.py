@@ -82,9 +82,10 @@ class Node:
         return status.view.world.world_size
 
     def state_of(self, job: str) -> JobState | None:
+        """Return the state of the job's newest run."""
         status = self.status()
         cards = [] if status is None else [card for card in status.view.jobs if card.name == job]
-        return cards[-1].state if cards else None
+        return max(cards, key=lambda card: card.submitted_at).state if cards else None
 
     def leads(self) -> bool:
         return self.knows(lambda status: status.view.coordinator == status.view.me.node_id)

@@ -62,6 +62,18 @@ class AgentClient:
         """Cancel a job's run."""
         return self._ask("POST", "/cancel", JobCard, {"job": job})
 
+    def retry(self, job: str) -> JobCard:
+        """Queue an ended job again; return its new run."""
+        return self._ask("POST", "/retry", JobCard, {"job": job})
+
+    def pause(self, job: str) -> JobCard:
+        """Pause a job's run."""
+        return self._ask("POST", "/pause", JobCard, {"job": job})
+
+    def resume(self, job: str) -> JobCard:
+        """Have a paused run go on."""
+        return self._ask("POST", "/resume", JobCard, {"job": job})
+
     def logs(self, job: str, offset: int) -> LogChunk:
         """Return a part of the log of a job's newest run."""
         return self._ask("GET", f"/logs?{urlencode({'job': job, 'offset': offset})}", LogChunk)

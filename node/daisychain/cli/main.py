@@ -7,7 +7,21 @@ from typing import Annotated
 import typer
 
 from daisychain import __version__
-from daisychain.cli import cancel, doctor, jobs, key, logs, node, predict, run, status, submit
+from daisychain.cli import (
+    cancel,
+    doctor,
+    jobs,
+    key,
+    logs,
+    node,
+    pause,
+    predict,
+    resume,
+    retry,
+    run,
+    status,
+    submit,
+)
 from daisychain.cli.demo.command import demo
 
 app = typer.Typer(
@@ -43,6 +57,9 @@ app.command()(jobs.jobs)
 app.command()(status.status)
 app.command()(logs.logs)
 app.command()(cancel.cancel)
+app.command()(retry.retry)
+app.command()(pause.pause)
+app.command()(resume.resume)
 app.command()(predict.predict)
 app.command()(doctor.doctor)
 app.add_typer(key.app, name="key")

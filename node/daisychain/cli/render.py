@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _STATE_STYLES = {
     JobState.QUEUED: "cyan",
     JobState.RUNNING: "bold green",
+    JobState.PAUSED: "yellow",
+    JobState.WITHDRAWN: "dim",
     JobState.FINISHED: "green",
     JobState.FAILED: "red",
     JobState.CANCELLED: "yellow",

@@ -71,22 +71,49 @@ def unfit(applicant: Applicant, coordinator: NodeInfo, run_id: RunId) -> str:
     return ""
 
 
+def fastest(applicants: Sequence[Applicant], count: int) -> frozenset[NodeId]:
+    """Return the ``count`` nodes (>= 1) that train a run which more of them could.
+
+    Whoever has trained it comes before those that have not, so that no committed step stays outside, and
+    the most advanced one before all; then the fastest by what they measured on the job.
+    """
+    most = max(applicant.trainer.tick for applicant in applicants)
+
+    def order(applicant: Applicant) -> tuple[bool, bool, float, NodeId]:
+        trainer = applicant.trainer
+        begun = trainer.generation is not None or trainer.broken is not None
+        per_unit_s = trainer.capacity.per_unit_s if trainer.capacity is not None else float("inf")
+        return (trainer.tick < most, not begun, per_unit_s, applicant.info.node_id)
+
+    return frozenset(applicant.info.node_id for applicant in sorted(applicants, key=order)[:count])
+
+
+def crowded(max_nodes: int, names: str) -> str:
+    """Return why a node stands by that could train the job, too."""
+    return f"max_nodes of the job is {max_nodes}: {names} train it"
+
+
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The members in rank order, and the reason for each living node that is none of them.
 
-    ``caution``: see `WorldPlan`.
+    ``caution``: see `WorldPlan`. ``spare``: who could be a member, were there not enough of them.
     """
 
     members: tuple[Member, ...]
     left_out: tuple[tuple[NodeId, str], ...]
     caution: str = ""
+    spare: frozenset[NodeId] = frozenset()
 
 
 def compute_world(
-    coordinator: NodeInfo, applicants: Sequence[Applicant], run_id: RunId, excluded: frozenset[NodeId]
+    coordinator: NodeInfo,
+    applicants: Sequence[Applicant],
+    run_id: RunId,
+    excluded: frozenset[NodeId],
+    max_nodes: int = 0,
 ) -> Selection:
-    """Return the largest world of nodes that fit the run and all reach each other.
+    """Return the largest world of nodes that fit the run and all reach each other, of ``max_nodes`` at most.
 
     Rank 0 is the coordinator when it is a member, the others follow by node id. ``excluded`` nodes held
     up a formation and wait for another chance. No member at all is a Selection without members.
@@ -115,11 +142,19 @@ def compute_world(
         for node_id, applicant in fit.items()
     }
     anchor = coordinator.node_id if coordinator.node_id in fit else None
-    chosen = largest_clique(links, anchor)
+    chosen = frozenset(largest_clique(links, anchor))
     for node_id, applicant in fit.items():
         if node_id not in chosen:
-            missing = [fit[other].info.name for other in chosen if other not in links[node_id]]
+            missing = [fit[other].info.name for other in sorted(chosen) if other not in links[node_id]]
             left_out[node_id] = f"{applicant.info.name} and {', '.join(missing)} do not reach each other"
+    spare: frozenset[NodeId] = frozenset()
+    if 0 < max_nodes < len(chosen):
+        kept = fastest([fit[node_id] for node_id in chosen], max_nodes)
+        names = ", ".join(sorted(fit[node_id].info.name for node_id in kept))
+        spare = chosen - kept
+        for node_id in spare:
+            left_out[node_id] = crowded(max_nodes, names)
+        chosen = kept
     ranked = sorted(chosen, key=lambda node_id: (node_id != coordinator.node_id, node_id))
     members = tuple(
         Member(
@@ -131,4 +166,4 @@ def compute_world(
         for node_id in ranked
     )
     told = caution((fit[node_id].info.name, fit[node_id].trainer.rounding) for node_id in ranked)
-    return Selection(members, tuple(sorted(left_out.items())), told)
+    return Selection(members, tuple(sorted(left_out.items())), told, spare)

@@ -27,7 +27,7 @@ class PersistIncarnation:
 
 @dataclass(frozen=True, slots=True)
 class RecordJob:
-    """Write to the job ledger that a run ended, so that it is not run again unasked, or was asked for."""
+    """Write to the job ledger what a restart must not undo: a run ended, was asked for, or was paused."""
 
     card: JobCard
 

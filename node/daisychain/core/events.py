@@ -119,6 +119,14 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseAsked:
+    """The user has a run wait, or go on (``paused`` is False) at its place in the queue."""
+
+    run_id: RunId
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveAsked:
     """The node shall leave in good order (SIGTERM)."""
 
@@ -142,6 +150,7 @@ Event = (
     | TrainerExited
     | SubmitAsked
     | CancelAsked
+    | PauseAsked
     | LeaveAsked
     | TimerFired
 )

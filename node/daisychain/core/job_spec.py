@@ -73,6 +73,8 @@ class JobSpec:
         granule: positions of the global batch computed together where the model needs it.
         threads: intra-op threads; None = 1 in reproducible mode, otherwise the node's choice.
         min_nodes: the first world waits for this many nodes.
+        max_nodes: no more nodes train it at once, the fastest of them; None = all.
+        priority: trained before the queued jobs of lower priority; -10 to 10.
     """
 
     model: TableModel | PythonModel
@@ -92,3 +94,5 @@ class JobSpec:
     granule: int = 32
     threads: int | None = None
     min_nodes: int = 1
+    max_nodes: int | None = None
+    priority: int = 0

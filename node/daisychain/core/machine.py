@@ -30,6 +30,7 @@ from daisychain.core.events import (
     LeaveAsked,
     LinkDown,
     LinkUp,
+    PauseAsked,
     Received,
     SubmitAsked,
     TimerFired,
@@ -127,11 +128,17 @@ class Machine:
                 parts.queue.scanned(event.cards)
                 return []
             case SubmitAsked():
-                parts.queue.learn([event.card])
+                parts.queue.asked(event.card)
                 return [RecordJob(event.card)]  # no folder tells of a run that was asked for again
             case CancelAsked():
                 parts.queue.mark(event.run_id, JobState.CANCELLED, "cancelled by the user")
                 return [Send(node_id, CancelRun(event.run_id)) for node_id in parts.linked()]
+            case PauseAsked():
+                if event.paused:
+                    parts.queue.mark(event.run_id, JobState.PAUSED, "paused by the user")
+                else:
+                    parts.queue.resume(event.run_id)
+                return []
             case TrainerReported():
                 return self._trainer_reported(event, now)
             case TrainerExited():
@@ -269,6 +276,7 @@ class Machine:
         voices = parts.voices()
         if parts.election.review(voices, now):
             effects += training.take_office(parts)
+        parts.end_what_was_paused_too_late()
         card = parts.choose(now)
         effects += parts.watch.watch(now)
         effects += training.tend_trainer(parts, card or parts.foreseen(), now)
@@ -284,7 +292,7 @@ class Machine:
                 again = True
             else:
                 effects += training.deliver(parts, parts.rendezvous.review(roll, now))
-        effects += [RecordJob(ended) for ended in parts.queue.newly_ended()]
+        effects += [RecordJob(changed) for changed in parts.queue.to_record()]
         effects += [Dial(address) for address in parts.candidates.due(now, parts.unwanted())]
         beats, regular = parts.pulse.beat(parts.status(), parts.linked(), now)
         effects += beats

@@ -9,7 +9,7 @@ from daisychain.core.failures import Failures
 from daisychain.core.ids import ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Membership, Peer
-from daisychain.core.node import NodeInfo, NodeStatus
+from daisychain.core.node import NodeInfo, NodeStatus, TrainerState
 from daisychain.core.pulse import Pulse, chain_part, urgent_part
 from daisychain.core.queue import JobQueue
 from daisychain.core.rendezvous import Rendezvous
@@ -116,6 +116,13 @@ class Parts:
         statuses = [peer.status for peer in self.members if peer.present and peer.status is not None]
         return frozenset(card.run_id for status in statuses for card in status.jobs if not card.state.ended)
 
+    def training(self, run_id: RunId) -> tuple[str, ...]:
+        """Return the names of the other present nodes that are in a world of this run, sorted."""
+        trainers = [
+            (p.info.name, p.status.trainer) for p in self.members if p.present and p.status is not None
+        ]
+        return tuple(sorted(name for name, t in trainers if t.run_id == run_id and t.generation is not None))
+
     def foreseen(self) -> JobCard | None:
         """Return the run to load while this node still settles: the one that it would choose itself.
 
@@ -196,12 +203,20 @@ class Parts:
                 named = self.watch.status.run_id
             card = None if named is None else self.queue.get(named)
             loaded_ahead = leader is None and card is not None and card.state is JobState.QUEUED
-            if card is not None and (card.state.ended or loaded_ahead):
+            if card is not None and (card.state.ended or card.state is JobState.PAUSED or loaded_ahead):
                 card = None
         chosen = None if card is None else card.run_id
         if chosen != self.current:
             self.current, self.chosen_at = chosen, now
         return card
+
+    def end_what_was_paused_too_late(self) -> None:
+        """A paused run whose final state our trainer holds, its result written, is over."""
+        trainer = self.watch.status
+        if trainer.state is TrainerState.DONE and trainer.run_id is not None:
+            card = self.queue.get(trainer.run_id)
+            if card is not None and card.state is JobState.PAUSED:
+                self.queue.mark(card.run_id, JobState.FINISHED)
 
     def view(self, now: float) -> ChainView:
         """Return what this node knows of the chain."""

@@ -18,7 +18,7 @@ def urgent_part(status: NodeStatus) -> tuple[object, ...]:
         status.term,
         status.leading,
         status.reachable,
-        tuple((card.run_id, card.state) for card in status.jobs),
+        tuple((card.run_id, card.state, card.revision) for card in status.jobs),
         trainer.state,
         trainer.run_id,
         trainer.generation,
@@ -37,7 +37,7 @@ def chain_part(status: NodeStatus) -> tuple[object, ...]:
     return (
         status.term,
         status.leading,
-        tuple((card.run_id, card.state) for card in status.jobs),
+        tuple((card.run_id, card.state, card.revision) for card in status.jobs),
         status.holds,
         status.current,
     )

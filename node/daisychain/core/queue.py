@@ -10,25 +10,32 @@ from daisychain.core.jobs import JobCard, JobState, advance, merge, told_reason
 from daisychain.core.node import ENDED_TOLD_MAX, JOBS_MAX
 
 
-def queue_order(card: JobCard) -> tuple[float, RunId]:
-    """Sort key: the first submitted first, ties by run id."""
+def queue_order(card: JobCard) -> tuple[int, float, RunId]:
+    """Sort key: the highest priority first, then the first submitted, ties by run id."""
+    return (-card.priority, card.submitted_at, card.run_id)
+
+
+def age(card: JobCard) -> tuple[float, RunId]:
+    """Sort key: the first submitted first."""
     return (card.submitted_at, card.run_id)
 
 
 class JobQueue:
     """Every run that this node knows of.
 
-    What ended stays ended; a queued run lives while somebody holds its folder.
+    What ended stays ended; a queued run lives while somebody holds its folder, or while a person's word of
+    it is known: it was submitted at this very node, or paused and resumed.
     """
 
     def __init__(self, ledger: Iterable[JobCard]) -> None:
         self._cards: dict[RunId, JobCard] = {}
-        self._digests: dict[str, str] = {}
-        self._recorded: set[RunId] = set()
+        self._digests: frozenset[str] = frozenset()
+        self._names: frozenset[str] = frozenset()
+        self._asked: set[RunId] = set()
+        self._recorded: dict[RunId, tuple[bool, int]] = {}
         for card in ledger:
             self._cards[card.run_id] = card
-            if card.state.ended:
-                self._recorded.add(card.run_id)
+            self._recorded[card.run_id] = _lasting(card)
 
     def get(self, run_id: RunId) -> JobCard | None:
         """Return the card of a run, or None."""
@@ -37,8 +44,15 @@ class JobQueue:
     def scanned(self, cards: Iterable[JobCard]) -> None:
         """Take in what the jobs folder holds now."""
         cards = tuple(cards)
-        self._digests = {card.name: card.digest for card in cards}
+        self._digests = frozenset(card.digest for card in cards)
+        self._names = frozenset(card.name for card in cards)
         self.learn(cards)
+
+    def asked(self, card: JobCard) -> None:
+        """The user of this node submits a run; its folder may be on other nodes alone."""
+        self.learn([card])
+        if card.run_id in self._cards:
+            self._asked.add(card.run_id)
 
     def learn(self, cards: Iterable[JobCard]) -> bool:
         """Take in cards from anywhere; return whether anything changed."""
@@ -54,12 +68,12 @@ class JobQueue:
         return changed
 
     def holds(self, card: JobCard) -> bool:
-        """Whether this node has the very folder of the run."""
-        return self._digests.get(card.name) == card.digest
+        """Whether this node has the very files of the run, in a folder of whatever name."""
+        return card.digest in self._digests
 
     def differs(self, card: JobCard) -> bool:
-        """Whether this node has a folder of that name whose files are others."""
-        return self._digests.get(card.name, card.digest) != card.digest
+        """Whether this node has a folder of that name, and all of its files are another job's."""
+        return card.name in self._names and not self.holds(card)
 
     def held(self) -> tuple[RunId, ...]:
         """Return the runs that are not over and whose folder this node has."""
@@ -72,6 +86,12 @@ class JobQueue:
         if card is not None:
             self._cards[run_id] = advance(card, state, told_reason(reason))
 
+    def resume(self, run_id: RunId) -> None:
+        """Have a paused run wait for its turn again; nothing happens to any other."""
+        card = self._cards.get(run_id)
+        if card is not None and card.state is JobState.PAUSED:
+            self._cards[run_id] = advance(card, JobState.QUEUED)
+
     def progress(self, run_id: RunId, step: int, steps: int) -> None:
         """Remember how far a run is; it never falls."""
         card = self._cards.get(run_id)
@@ -82,12 +102,13 @@ class JobQueue:
         """Return the run that the coordinator has trained next, marked running; None when there is none.
 
         The current one stays; then runs that were running already, then the queue in its order. Only
-        runs that some node can train (``available``), and none whose folder differs from our own.
+        runs that some node can train (``available``), and none that is paused.
         """
         if current is not None and current in available:
             card = self._cards.get(current)
-            if card is not None and not card.state.ended:
-                return card
+            if card is not None and not card.state.ended and card.state is not JobState.PAUSED:
+                self.mark(current, JobState.RUNNING)
+                return self._cards[current]
         head = self.head(available)
         if head is not None:
             self.mark(head.run_id, JobState.RUNNING)
@@ -97,13 +118,7 @@ class JobQueue:
     def head(self, available: Container[RunId]) -> JobCard | None:
         """Return the run that `pick` would take while there is no current one; None when there is none."""
         for state in (JobState.RUNNING, JobState.QUEUED):
-            fit = [
-                card
-                for card in self._cards.values()
-                if card.state is state
-                and card.run_id in available
-                and not (state is JobState.QUEUED and self.differs(card))
-            ]
+            fit = [card for card in self._cards.values() if card.state is state and card.run_id in available]
             if fit:
                 return min(fit, key=queue_order)
         return None
@@ -113,48 +128,65 @@ class JobQueue:
         return any(card.state.ended for card in self._cards.values())
 
     def stray(self) -> bool:
-        """Whether a queued run is known whose folder this node does not have."""
-        return any(c.state is JobState.QUEUED and not self.holds(c) for c in self._cards.values())
+        """Whether a queued run is known that lives by the folder of another node."""
+        return any(self._by_hearsay(card) for card in self._cards.values())
 
     def prune(self, available: Container[RunId]) -> None:
         """Forget queued runs whose folder nobody has any more."""
         for card in list(self._cards.values()):
-            if card.state is JobState.QUEUED and card.run_id not in available and not self.holds(card):
+            if self._by_hearsay(card) and card.run_id not in available:
                 del self._cards[card.run_id]
 
-    def newly_ended(self) -> list[JobCard]:
-        """Return the runs that ended since the last call: each is recorded once."""
-        ended = [c for c in self._cards.values() if c.state.ended and c.run_id not in self._recorded]
-        self._recorded.update(card.run_id for card in ended)
-        return ended
+    def to_record(self) -> list[JobCard]:
+        """Return the runs that ended, were paused or resumed since the last call: for the ledger."""
+        new = [
+            card
+            for card in self._cards.values()
+            if (card.state.ended or card.revision) and self._recorded.get(card.run_id) != _lasting(card)
+        ]
+        self._recorded.update((card.run_id, _lasting(card)) for card in new)
+        return new
 
     def told(self, believed: Collection[RunId] = ()) -> tuple[JobCard, ...]:
         """Return the cards for our status, at most JOBS_MAX.
 
-        Those that run and those whose folder we have; of the ended ones the newest, and whichever a
-        peer believes to go on (``believed``), so that nobody runs it again.
+        Those that go on, but for what is mere hearsay of a folder; of the ended ones the newest, and
+        whichever a peer believes to go on (``believed``), so that nobody runs it again.
         """
         going, ended, contradicted = [], [], []
         for card in self._cards.values():
             if not card.state.ended:
-                if card.state is JobState.RUNNING or self.holds(card):
+                if not self._by_hearsay(card):
                     going.append(card)
             elif card.run_id in believed:
                 contradicted.append(card)
             else:
                 ended.append(card)
-        newest = sorted(ended, key=queue_order, reverse=True)[:ENDED_TOLD_MAX]
-        parts = (sorted(contradicted, key=queue_order), sorted(going, key=queue_order), newest)
+        newest = sorted(ended, key=age, reverse=True)[:ENDED_TOLD_MAX]
+        parts = (sorted(contradicted, key=age), sorted(going, key=queue_order), newest)
         return tuple(card for part in parts for card in part)[:JOBS_MAX]
 
     def all(self) -> tuple[JobCard, ...]:
-        """Return every card in queue order, the ended ones last."""
-        return tuple(sorted(self._cards.values(), key=lambda card: (card.state.ended, *queue_order(card))))
+        """Return every card in queue order, the ended ones last, by age."""
+        going = [card for card in self._cards.values() if not card.state.ended]
+        ended = [card for card in self._cards.values() if card.state.ended]
+        return (*sorted(going, key=queue_order), *sorted(ended, key=age))
 
     def _make_room(self) -> bool:
         """Forget the oldest run that ended; its ledger entry stays on disk."""
         ended = [card for card in self._cards.values() if card.state.ended]
         if not ended:
             return False
-        del self._cards[min(ended, key=queue_order).run_id]
+        del self._cards[min(ended, key=age).run_id]
         return True
+
+    def _by_hearsay(self, card: JobCard) -> bool:
+        """Whether all that this node knows of a run is that others have its folder."""
+        if card.state is not JobState.QUEUED or card.revision:
+            return False
+        return card.run_id not in self._asked and not self.holds(card)
+
+
+def _lasting(card: JobCard) -> tuple[bool, int]:
+    """Return what of a run must survive every node's restart."""
+    return (card.state.ended, card.revision)

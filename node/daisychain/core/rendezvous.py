@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import assert_never
 
-from daisychain.core.compute_world import Applicant, Selection, compute_world, unfit
+from daisychain.core.compute_world import Applicant, Selection, compute_world, crowded, unfit
 from daisychain.core.exclusion import Exclusions
 from daisychain.core.ids import Generation, NodeId, RunId
 from daisychain.core.jobs import JobCard
@@ -44,6 +44,7 @@ class Rendezvous:
         self._wait_until: float | None = None
         self._emptied_at = 0.0  # when the last world lost its last trainer
         self._exclusions = Exclusions(settings)
+        self._crowd: frozenset[NodeId] = frozenset()  # who could train it, where `max_nodes` takes not all
         self.phase: Idle | Forming | Running = Idle()
         self.left_out: dict[NodeId, str] = {}
 
@@ -52,6 +53,7 @@ class Rendezvous:
         self.phase = Idle()
         self._failures, self._replan_at, self._wait_until = 0, None, None
         self._exclusions.clear()
+        self._crowd = frozenset()
         self.left_out = {}
 
     def adopt(self, plan: WorldPlan) -> None:
@@ -105,8 +107,12 @@ class Rendezvous:
     def repeat(self, applicants: Iterable[Applicant]) -> list[Post]:
         """Say again what a member has not answered: messages may be lost."""
         phase = self.phase
-        if not isinstance(phase, Forming):
+        if isinstance(phase, Idle):
             return []
+        applicants = tuple(applicants)
+        dismissed = self._dismissed(phase.plan, applicants)
+        if isinstance(phase, Running):
+            return dismissed
         generation = phase.plan.generation
         deaf: list[NodeId] = []
         for applicant in applicants:
@@ -117,8 +123,19 @@ class Rendezvous:
             if forming if phase.spread else applicant.trainer.generation != generation:
                 deaf.append(node_id)
         if phase.spread:
-            return self._blobs(phase, deaf)
-        return [(node_id, PlanWorld(phase.plan)) for node_id in deaf]
+            return [*self._blobs(phase, deaf), *dismissed]
+        return [*((node_id, PlanWorld(phase.plan)) for node_id in deaf), *dismissed]
+
+    def _dismissed(self, plan: WorldPlan, applicants: Iterable[Applicant]) -> list[Post]:
+        """Show the plan to those that ``max_nodes`` keeps out of it and that are still in an older world."""
+        return [
+            (applicant.info.node_id, PlanWorld(plan))
+            for applicant in applicants
+            if applicant.info.node_id in self._crowd
+            and plan.rank_of(applicant.info.node_id) is None
+            and applicant.trainer.generation is not None
+            and applicant.trainer.generation < plan.generation
+        ]
 
     def deadline(self, now: float) -> float | None:
         """Return when `review` next has something to decide."""
@@ -159,9 +176,9 @@ class Rendezvous:
         """
         settings = self._settings
         patient_until = max(roll.chosen_at, self._emptied_at) + settings.loading_wait_s
-        if len(selection.members) < card.min_nodes and (now < patient_until or not begun):
+        if len(selection.members) < card.least_nodes and (now < patient_until or not begun):
             self._wait_until = patient_until if begun else None
-            return f"{card.min_nodes} nodes (min_nodes of {card.name}); {len(selection.members)} are ready"
+            return f"{card.least_nodes} nodes (min_nodes of {card.name}); {len(selection.members)} are ready"
         if now < roll.quiet_at + settings.settle_s:
             self._wait_until = roll.quiet_at + settings.settle_s
             return f"{settings.settle_s:g} s of quiet in discovery"
@@ -205,8 +222,10 @@ class Rendezvous:
             return self._mend(plan, present, roll, now)
         self._replan_at = None
         selection = self._select(roll, card, now)
-        if len(selection.members) <= plan.world_size:
+        if len(selection.members) <= plan.world_size and not _ahead(plan, selection, present):
             phase.join_at = None
+            if selection.spare:
+                self._tell_crowd(plan)
             return []
         if phase.join_at is None:
             phase.join_at = now + self._settings.coalesce_s
@@ -214,6 +233,14 @@ class Rendezvous:
             return []
         joiners = [m.name for m in selection.members if plan.rank_of(m.node_id) is None]
         return self._form(selection, roll, card, f"{', '.join(joiners)} joined", now)
+
+    def _tell_crowd(self, plan: WorldPlan) -> None:
+        """Who trains now goes on, whoever would be chosen if all began anew: say so to the others."""
+        names = ", ".join(sorted(member.name for member in plan.members))
+        for node_id in self._crowd:
+            self.left_out.pop(node_id, None)
+            if plan.rank_of(node_id) is None:
+                self.left_out[node_id] = crowded(plan.world_size, names)
 
     def _mend(self, plan: WorldPlan, present: dict[NodeId, Applicant], roll: Roll, now: float) -> list[Post]:
         """Replace a world that members found broken, after a moment for evidence of who is gone."""
@@ -257,8 +284,10 @@ class Rendezvous:
 
     def _select(self, roll: Roll, card: JobCard, now: float) -> Selection:
         excluded = self._exclusions.now(now)
-        selection = compute_world(self._me, roll.applicants, card.run_id, excluded)
-        self.left_out = dict(selection.left_out)
+        selection = compute_world(self._me, roll.applicants, card.run_id, excluded, card.max_nodes)
+        self.left_out, self._crowd = dict(selection.left_out), selection.spare
+        if selection.spare:
+            self._crowd |= {member.node_id for member in selection.members}
         return selection
 
     def _replan(self, roll: Roll, card: JobCard, reason: str, now: float) -> list[Post]:
@@ -275,9 +304,19 @@ class Rendezvous:
         generation = Generation(roll.term, self._counter, self._rng.bits())
         plan = WorldPlan(generation, card.run_id, selection.members, reason, selection.caution)
         self.phase = Forming(plan, now + self._settings.formation_s)
-        return [(member.node_id, PlanWorld(plan)) for member in plan.members]
+        posts: list[Post] = [(member.node_id, PlanWorld(plan)) for member in plan.members]
+        return [*posts, *self._dismissed(plan, roll.applicants)]
 
     def _blobs(self, phase: Forming, node_ids: Sequence[NodeId]) -> list[Post]:
         blobs = tuple(phase.blobs[member.node_id] for member in phase.plan.members)
         message = SpreadBlobs(phase.plan.generation, blobs)
         return [(node_id, message) for node_id in node_ids]
+
+
+def _ahead(plan: WorldPlan, selection: Selection, present: dict[NodeId, Applicant]) -> bool:
+    """Whether a full world lacks one that has committed more than any of its members."""
+    if len(selection.members) < plan.world_size:
+        return False
+    most = max(present[member.node_id].trainer.tick for member in plan.members)
+    others = [m.node_id for m in selection.members if plan.rank_of(m.node_id) is None]
+    return any(present[node_id].trainer.tick > most for node_id in others)

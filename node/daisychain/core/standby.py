@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from daisychain.core.compute_world import mismatch
 from daisychain.core.jobs import JobCard
 from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
@@ -22,22 +24,24 @@ def cannot_train(card: JobCard, queue: JobQueue, me: NodeInfo, coordinator: Node
         return ""
     if queue.differs(card):
         return (
-            f"this node's copy of jobs/{card.name} differs from the one that the chain trains: "
-            "make the folders equal, or remove this one"
+            f"this node's folder jobs/{card.name} holds other files than the one that the chain trains: "
+            "it is another job, and waits for its turn"
         )
     return f"this node has no folder jobs/{card.name}: copy it here to train along"
 
 
-def standing_by(trainer: TrainerStatus, card: JobCard, barred: str) -> str:
+def standing_by(trainer: TrainerStatus, card: JobCard, barred: str, training: Sequence[str] = ()) -> str:
     """Return why this node is in no world now; empty when it is in one, or about to be.
 
-    ``barred``: what `cannot_train` said.
+    ``barred``: what `cannot_train` said. ``training``: the names of the others that train the run.
     """
     if trainer.run_id == card.run_id and trainer.state not in (TrainerState.NONE, TrainerState.FAILED):
         if trainer.stalled:
             return trainer.reason
         if trainer.state is TrainerState.LOADING:
             return f"loading {card.name}"
+        if trainer.state is TrainerState.READY and 0 < card.max_nodes <= len(training):
+            return f"max_nodes of {card.name} is {card.max_nodes}: {', '.join(training)} train it"
         return ""
     if trainer.state is TrainerState.FAILED and trainer.run_id == card.run_id:
         return trainer.reason

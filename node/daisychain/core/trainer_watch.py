@@ -159,6 +159,16 @@ class TrainerWatch:
         self.status = replace(self.status, state=TrainerState.FORMING, generation=plan.generation, reason="")
         return [Tell(self._run, FormWorld(plan, self._settings.formation_s))]
 
+    def dismiss(self, plan: WorldPlan) -> list[Effect]:
+        """Leave the present world for a newer one of this run, of which this node is no member."""
+        if self._run != plan.run_id or self.plan is None or plan.generation <= self.plan.generation:
+            return []
+        self._highest = plan.generation
+        generation = self.plan.generation
+        reason = f"world {plan.generation} trains without this node"
+        self._leave_world(reason, self.status.tick, self.status.step)
+        return [Tell(plan.run_id, LeaveWorld(generation, reason))]
+
     def meet(self, generation: Generation, blobs: tuple[bytes, ...]) -> list[Effect]:
         """Give the others' blobs to the trainer, once, when they are of its newest world."""
         if self._run is None or self.plan is None or self.plan.generation != generation:

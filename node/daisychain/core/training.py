@@ -5,7 +5,7 @@ from __future__ import annotations
 from daisychain.core.compute_world import mismatch
 from daisychain.core.effects import Effect, Level, Note, PersistTerm, Send
 from daisychain.core.events import TrainerReported
-from daisychain.core.jobs import JobCard
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.messages import OfferBlob, PlanWorld
 from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
@@ -60,6 +60,8 @@ def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]
         stop_reason = f"the run is {known.state.value}"
     elif card is not None and loaded is not None and loaded != card.run_id:
         stop_reason = f"the chain trains {card.name} now"
+    elif known is not None and known.state is JobState.PAUSED:
+        stop_reason = f"{known.name} is paused"
     elif alien and parts.watch.fresh:
         stop_reason = alien
     effects = parts.watch.attend(None if barred else card, stop_reason, now)
@@ -68,7 +70,7 @@ def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]
     elif alien and parts.watch.plan is None:
         parts.standby = alien
     else:
-        parts.standby = standing_by(parts.watch.status, card, barred)
+        parts.standby = standing_by(parts.watch.status, card, barred, parts.training(card.run_id))
     return effects
 
 
@@ -114,9 +116,9 @@ def deliver(parts: Parts, posts: list[Post]) -> list[Effect]:
 
 
 def enter(parts: Parts, message: PlanWorld) -> list[Effect]:
-    """Give a plan to our trainer when this node is a member."""
+    """Give a plan to our trainer when this node is a member; when not, it leaves an older world."""
     if message.plan.rank_of(parts.info.node_id) is None:
-        return []
+        return parts.watch.dismiss(message.plan)
     effects = parts.watch.enter(message.plan)
     return [*_caution(message.plan), *effects] if effects else []
 

@@ -83,9 +83,19 @@ class FoundJob:
             state = JobState.FINISHED
         elif self.spec is None:
             state, reason = JobState.FAILED, self.problem
-        min_nodes = self.spec.min_nodes if self.spec is not None else 1
         submitted_at = recorded.submitted_at if recorded is not None else self.changed_at
-        return JobCard(run_id, self.name, self.digest, submitted_at, state, reason, min_nodes)
+        return self.wishes(JobCard(run_id, self.name, self.digest, submitted_at, state, reason))
+
+    def wishes(self, card: JobCard) -> JobCard:
+        """Return ``card`` with what job.yaml says of its place in the queue and its nodes."""
+        if self.spec is None:
+            return card
+        return replace(
+            card,
+            min_nodes=self.spec.min_nodes,
+            max_nodes=self.spec.max_nodes or 0,
+            priority=self.spec.priority,
+        )
 
 
 class JobFolder:

@@ -39,7 +39,10 @@ class AgentApi:
                 web.get("/status", self._status),
                 web.get("/jobs", self._jobs),
                 web.post("/submit", self._submit),
+                web.post("/retry", self._retry),
                 web.post("/cancel", self._cancel),
+                web.post("/pause", self._pause),
+                web.post("/resume", self._resume),
                 web.get("/logs", self._logs),
             ]
         )
@@ -72,6 +75,15 @@ class AgentApi:
 
     async def _submit(self, request: web.Request) -> web.Response:
         return _json(self._requests.submit(await _named(request)))
+
+    async def _retry(self, request: web.Request) -> web.Response:
+        return _json(self._requests.retry(await _named(request)))
+
+    async def _pause(self, request: web.Request) -> web.Response:
+        return _json(self._requests.pause(await _named(request)))
+
+    async def _resume(self, request: web.Request) -> web.Response:
+        return _json(self._requests.resume(await _named(request)))
 
     async def _cancel(self, request: web.Request) -> web.Response:
         return _json(self._requests.cancel(await _named(request)))

@@ -54,7 +54,6 @@ class Scanner:
         self._node_id = node_id
         self._state = state
         self._settings = settings
-        self.min_nodes = wishes.min_nodes
         self._wishes = wishes
         self._folder = JobFolder(folder, settings)
         self._found: dict[str, FoundJob] = {}
@@ -64,14 +63,21 @@ class Scanner:
         """Return the job with this folder name."""
         return next((job for job in self._found.values() if job.name == name), None)
 
+    def holding(self, digest: str) -> FoundJob | None:
+        """Return a job with these very files."""
+        return next((job for job in self._found.values() if job.digest == digest), None)
+
     def card(self, job: FoundJob, ledger: Ledger) -> JobCard:
         """Return the card of the job's newest run, as this node tells it."""
-        card = job.card(ledger)
-        return replace(card, min_nodes=max(card.min_nodes, self.min_nodes))
+        return self.wishes(job.card(ledger))
+
+    def wishes(self, card: JobCard) -> JobCard:
+        """Return ``card`` with what a person wants of every run on this node."""
+        return replace(card, min_nodes=max(card.min_nodes, self._wishes.min_nodes))
 
     def load_order(self, card: JobCard) -> LoadRun:
         """Return the trainer's first order for ``card``; raises `JobError` or `StorageError`."""
-        job = next((job for job in self._found.values() if job.digest == card.digest), None)
+        job = self.holding(card.digest)
         if job is None:
             raise JobError(
                 card.name,

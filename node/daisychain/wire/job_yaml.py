@@ -91,6 +91,8 @@ _RULES: dict[str, _Rule] = {
     "granule": _whole(1, 65536),
     "threads": _whole(1, 256),
     "min_nodes": _whole(1, 64),
+    "max_nodes": _whole(1, 64),
+    "priority": _whole(-10, 10),
 }
 
 
@@ -200,6 +202,10 @@ class _Reader:
             )
         if isinstance(spec.model, TableModel) and spec.model.target in spec.model.ignore:
             raise self._error("ignore", f"holds the target column {spec.model.target!r}", "Remove it there.")
+        if spec.max_nodes is not None and spec.max_nodes < spec.min_nodes:
+            raise self._error(
+                "max_nodes", f"is below min_nodes, which is {spec.min_nodes}", "Raise it, or lower min_nodes."
+            )
         held_out = not isinstance(spec.model, TableModel) or spec.validation > 0
         evaluates = spec.evaluate_every_epochs is not None or spec.evaluate_every_steps is not None
         for key, wanted in (

@@ -79,6 +79,9 @@ def write_table(folder: Path) -> Path:
         (["jobs", "--json"], 8, "daisychain node"),
         (["submit", "digits"], 8, "no agent runs"),
         (["cancel", "digits"], 8, "no agent runs"),
+        (["retry", "digits"], 8, "no agent runs"),
+        (["pause", "digits"], 8, "no agent runs"),
+        (["resume", "digits"], 8, "no agent runs"),
         (["logs", "digits"], 8, "no agent runs"),
         (["run", "nothing"], 7, "nothing"),
         (["predict", "nothing", "rows.csv"], 7, "no such folder"),
@@ -102,7 +105,21 @@ def test_errors_have_their_code_and_say_what_to_do(
 def test_help_and_version_need_no_torch(alone: Shell) -> None:
     done = alone("--help")
     assert done.returncode == 0
-    for command in ("node", "run", "submit", "jobs", "status", "logs", "cancel", "predict", "doctor", "key"):
+    for command in (
+        "node",
+        "run",
+        "submit",
+        "jobs",
+        "status",
+        "logs",
+        "cancel",
+        "retry",
+        "pause",
+        "resume",
+        "predict",
+        "doctor",
+        "key",
+    ):
         assert command in done.stdout
     assert alone("--version").stdout.startswith("daisychain 0.")
     code = "import sys, daisychain.cli.main, daisychain.app; sys.exit('torch' in sys.modules)"
@@ -209,11 +226,27 @@ def test_the_life_of_a_job_through_the_commands(tmp_path: Path) -> None:
         assert "counting" in status.stdout
         assert shell.json("status")["view"]["me"]["name"] == "ada"
         assert "already running: counting" in shell("submit", "counting").stdout
+        assert shell("retry", "counting").returncode == 8
+        assert "paused: counting" in shell("pause", "counting").stdout
+        until(lambda: node.trainer_pid is None, 10.0, "the trainer goes on")
+        assert node.state_of("counting") is JobState.PAUSED
+        assert "paused by the user" in shell("jobs").stdout
+        assert shell("pause", "counting").returncode == 8
+        reached = max(card.step for card in node.client.jobs() if card.name == "counting")
+        assert "resumed: counting" in shell("resume", "counting").stdout
+        until(lambda: node.step() > reached, 60.0, "it does not go on from where it was")
         assert shell("submit", "nothing").returncode == 7
         assert "cancelled: counting" in shell("cancel", "counting").stdout
         until(lambda: node.state_of("counting") is JobState.CANCELLED, 10.0, "it is not cancelled")
         until(lambda: node.trainer_pid is None, 10.0, "the trainer goes on")
         assert shell("cancel", "counting").returncode == 8
+        retried = shell("retry", "counting").stdout
+        assert retried.startswith("queued again: counting")
+        assert "-2)" in retried
+        until(
+            lambda: node.step() > 0 and node.state_of("counting") is JobState.RUNNING, 60.0, "it is not tried"
+        )
+        assert shell("cancel", "counting").returncode == 0
         assert shell("logs", "counting", "--follow").returncode == 0
         assert shell("logs", "nothing").returncode == 8
 

@@ -15,7 +15,11 @@ CARDS = st.builds(
     replace,
     st.just(CARD),
     submitted_at=st.sampled_from([1.0, 2.0]),
+    name=st.sampled_from(["digits", "a copy"]),
     state=st.sampled_from(JobState),
+    revision=st.integers(0, 3),
+    priority=st.integers(0, 1),
+    max_nodes=st.integers(0, 1),
     reason=st.sampled_from(["", "a", "b"]),
     step=st.integers(0, 3),
     steps=st.sampled_from([0, 3]),
@@ -38,6 +42,21 @@ def test_what_ended_stays_ended() -> None:
         assert advance(finished, state).state is JobState.FINISHED
     assert merge(finished, CARD).state is JobState.FINISHED
     assert advance(CARD, JobState.RUNNING).state is JobState.RUNNING
+
+
+@given(st.lists(st.sampled_from(JobState), max_size=8), CARDS)
+def test_no_older_word_undoes_pause_or_resume_in_whatever_order_they_come(
+    words: list[JobState], seen: JobCard
+) -> None:
+    lives = [replace(seen, state=JobState.QUEUED, revision=0)]
+    for word in words:
+        if not word.ended:
+            lives.append(advance(lives[-1], word))
+    newest = lives[-1]
+    assert newest.state is JobState.PAUSED if newest.revision % 2 else newest.state is not JobState.PAUSED
+    for earlier in lives:
+        assert merge(newest, earlier) == newest
+        assert merge(earlier, newest) == newest
 
 
 def queue(*cards: JobCard) -> JobQueue:
@@ -75,26 +94,112 @@ def test_a_run_that_was_running_goes_before_the_queue() -> None:
     assert picked.run_id == SECOND.run_id
 
 
-def test_a_copy_that_differs_from_ours_is_not_picked() -> None:
+def test_two_jobs_of_one_name_are_two_jobs_and_both_have_their_turn() -> None:
     jobs = queue(CARD)
     other = replace(CARD, run_id=RunId("cccc-1"), digest="f" * 64, submitted_at=1.0)
     jobs.learn([other])
-    assert jobs.differs(other)
-    assert jobs.pick(None, {other.run_id}) is None
+    both = {other.run_id, RUN}
+    assert (jobs.differs(other), jobs.holds(other), jobs.holds(CARD)) == (True, False, True)
+    assert jobs.pick(None, both) == replace(other, state=JobState.RUNNING)
+    jobs.mark(other.run_id, JobState.FINISHED)
+    assert jobs.pick(other.run_id, both) == replace(CARD, state=JobState.RUNNING)
+
+
+def test_one_node_may_hold_both() -> None:
+    other = replace(CARD, run_id=RunId("cccc-1"), name="digits", digest="f" * 64, submitted_at=1.0)
+    jobs = queue(CARD, other)
+    assert jobs.held() == (RUN, other.run_id)
+    assert not jobs.differs(CARD)
+    assert not jobs.differs(other)
+
+
+def test_the_same_files_under_another_name_are_the_same_job() -> None:
+    jobs = queue(replace(CARD, name="a copy"))
+    assert jobs.holds(CARD)
+    jobs.learn([CARD])
+    assert [card.name for card in jobs.all()] == ["a copy"]
+
+
+def test_the_queue_is_in_order_of_priority_then_submission_then_run_id() -> None:
+    def card(run: str, priority: int, at: float) -> JobCard:
+        return replace(CARD, run_id=RunId(run), digest=run, priority=priority, submitted_at=at)
+
+    cards = [card("d", 0, 1.0), card("a", 0, 2.0), card("c", 0, 2.0), card("b", 3, 9.0), card("e", -3, 0.0)]
+    jobs = queue(*cards)
+    assert [c.run_id for c in jobs.all()] == ["b", "d", "a", "c", "e"]
+    order, current = [], None
+    while picked := jobs.pick(current, {c.run_id for c in cards}):
+        order.append(current := picked.run_id)
+        jobs.mark(picked.run_id, JobState.FINISHED)
+    assert order == ["b", "d", "a", "c", "e"]
+
+
+def test_a_later_job_of_higher_priority_takes_nothing_from_the_one_that_trains() -> None:
+    jobs = queue(CARD)
+    assert jobs.pick(None, {RUN}) == replace(CARD, state=JobState.RUNNING)
+    jobs.scanned([CARD, replace(SECOND, priority=9)])
+    picked = jobs.pick(RUN, {RUN, SECOND.run_id})
+    assert picked is not None
+    assert picked.run_id == RUN
+
+
+def test_a_paused_run_is_not_trained_and_keeps_its_place() -> None:
+    jobs = queue(CARD, SECOND)
+    third = replace(SECOND, run_id=RunId("cccc-1"), name="third", digest="f" * 64, submitted_at=12.0)
+    jobs.learn([third])
+    runs = {RUN, SECOND.run_id, third.run_id}
+    jobs.pick(None, runs)
+    jobs.mark(RUN, JobState.PAUSED, "paused by the user")
+    picked = jobs.pick(RUN, runs)
+    assert picked is not None
+    assert picked.run_id == SECOND.run_id
+    jobs.resume(RUN)
+    assert jobs.pick(SECOND.run_id, runs) == picked, "who trains is not put aside for who resumes"
+    assert [card.run_id for card in jobs.all()] == [RUN, SECOND.run_id, third.run_id]
+    jobs.mark(SECOND.run_id, JobState.FINISHED)
+    picked = jobs.pick(SECOND.run_id, runs)
+    assert picked is not None
+    assert picked.run_id == RUN
+
+
+def test_pausing_and_resuming_is_recorded_each_time_and_survives_a_restart() -> None:
+    jobs = queue(CARD)
+    assert jobs.to_record() == []
+    jobs.mark(RUN, JobState.PAUSED, "paused by the user")
+    (paused,) = jobs.to_record()
+    assert (paused.state, paused.revision) == (JobState.PAUSED, 1)
+    again = JobQueue([paused])
+    again.scanned([CARD])
+    assert again.get(RUN) == paused
+    assert again.to_record() == []
+    again.resume(RUN)
+    (resumed,) = again.to_record()
+    assert (resumed.state, resumed.revision) == (JobState.QUEUED, 2)
+    again.learn([paused])
+    assert again.get(RUN) == resumed
+
+
+def test_what_a_person_asked_for_is_told_and_kept_though_the_folder_is_elsewhere() -> None:
+    jobs = queue(CARD)
+    jobs.asked(SECOND)
+    jobs.learn([replace(SECOND, run_id=RunId("cccc-1"), revision=2)])
+    assert [card.run_id for card in jobs.told()] == [RUN, SECOND.run_id, "cccc-1"]
+    jobs.prune(set())
+    assert len(jobs.all()) == 3
 
 
 def test_the_ledger_keeps_an_ended_run_from_being_trained_again() -> None:
     jobs = JobQueue([replace(CARD, state=JobState.FINISHED)])
     jobs.scanned([CARD])
     assert jobs.pick(None, {RUN}) is None
-    assert jobs.newly_ended() == []
+    assert jobs.to_record() == []
 
 
 def test_each_end_is_recorded_once() -> None:
     jobs = queue(CARD)
     jobs.mark(RUN, JobState.CANCELLED, "by the user")
-    assert [card.run_id for card in jobs.newly_ended()] == [RUN]
-    assert jobs.newly_ended() == []
+    assert [card.run_id for card in jobs.to_record()] == [RUN]
+    assert jobs.to_record() == []
 
 
 def test_only_holders_tell_of_queued_runs_and_forgotten_ones_vanish() -> None:

@@ -19,15 +19,16 @@ from daisychain.core.events import (
     CancelAsked,
     JobsScanned,
     LinkUp,
+    PauseAsked,
     SubmitAsked,
     TrainerExited,
     TrainerReported,
 )
 from daisychain.core.ids import RunId
 from daisychain.core.jobs import JobState
-from daisychain.core.messages import CancelRun
+from daisychain.core.messages import CancelRun, PlanWorld
 from daisychain.core.node import NodeStatus, TrainerState, TrainerStatus
-from daisychain.core.orders import FormWorld
+from daisychain.core.orders import FormWorld, LeaveWorld
 from daisychain.core.reports import (
     LocalBlob,
     Phase,
@@ -48,9 +49,11 @@ from unit.core.chains import (
     SETTINGS,
     Bench,
     follower,
+    generation,
     info,
     node_id,
     of,
+    plan,
     status,
     told,
 )
@@ -298,3 +301,64 @@ def test_what_came_from_the_disk_stays_there_when_a_coordinator_of_another_versi
     view = bench.machine.view(bench.now)
     assert "9.9.0" in view.standby
     assert view.trainer.state is TrainerState.NONE
+
+
+def test_a_paused_run_ends_its_trainer_in_order_and_goes_on_when_resumed() -> None:
+    bench = Bench()
+    bench.do(JobsScanned((CARD,)))
+    bench.wait(SETTINGS.settle_s)
+    (order,) = [e.order for e in bench.ready() if isinstance(e, Tell) and isinstance(e.order, FormWorld)]
+    bench.report(LocalBlob(order.plan.generation, 0, b"x"))
+    bench.report(WorldFormed(order.plan.generation, 0, 0, False, 0.1))
+    effects = bench.do(PauseAsked(RUN, paused=True))
+    assert of(StopTrainer, effects) == [StopTrainer(RUN, "digits is paused")]
+    recorded = [e.card for e in effects if isinstance(e, RecordJob)]
+    assert [(card.state, card.reason) for card in recorded] == [(JobState.PAUSED, "paused by the user")]
+    effects = bench.do(TrainerExited(RUN, "exit code 0")) + bench.wait(30.0)
+    assert of(StartTrainer, effects) == []
+    bench.do(PauseAsked(RUN, paused=True))  # once more changes nothing
+    effects = bench.do(PauseAsked(RUN, paused=False))
+    assert [e.card.revision for e in effects if isinstance(e, RecordJob)] == [2]
+    assert [e.card.state for e in effects if isinstance(e, StartTrainer)] == [JobState.RUNNING]
+    assert bench.do(PauseAsked(RUN, paused=False)) == []
+
+
+def test_a_run_is_finished_when_the_pause_comes_after_its_last_step() -> None:
+    bench = follower()
+    bench.ready()
+    bench.report(RunFinished(RUN, 110, 100))
+    bench.do(PauseAsked(RUN, paused=True))
+    assert bench.machine.view(bench.now).jobs[0].state is JobState.FINISHED
+
+
+def test_a_follower_pauses_what_the_coordinator_still_names() -> None:
+    bench = follower()
+    bench.ready()
+    paused = replace(CARD, state=JobState.PAUSED, revision=1)
+    leads = replace(status(LEADER, (1, 2), leading=True), current=RUN, jobs=(paused,))
+    assert of(StopTrainer, bench.beat(2, leads)) == [StopTrainer(RUN, "digits is paused")]
+    bench.do(TrainerExited(RUN, "exit code 0"))
+    assert of(StartTrainer, bench.keep(2, leads, 5.0)) == []
+
+
+def test_a_node_that_others_leave_no_room_for_says_so() -> None:
+    bench = follower()
+    few = replace(CARD, max_nodes=1, state=JobState.RUNNING)
+    trains = TrainerStatus(state=TrainerState.TRAINING, run_id=RUN, generation=generation(1, LEADER))
+    leads = replace(status(LEADER, (1, 2), leading=True), current=RUN, jobs=(few,), trainer=trains)
+    bench.beat(2, leads)
+    bench.ready()
+    bench.beat(2, leads)
+    assert bench.machine.view(bench.now).standby == "max_nodes of digits is 1: n2 train it"
+
+
+def test_a_member_of_an_older_world_leaves_it_for_one_that_trains_without_it() -> None:
+    bench = follower()
+    bench.ready()
+    bench.hear(2, PlanWorld(plan(1, (1, 2), LEADER)))
+    without = PlanWorld(plan(2, (2, 3), LEADER))
+    (left,) = [e for e in bench.hear(2, without) if isinstance(e, Tell)]
+    assert isinstance(left.order, LeaveWorld)
+    assert left.order.generation == generation(1, LEADER)
+    assert bench.machine.view(bench.now).trainer.state is TrainerState.READY
+    assert of(Tell, bench.hear(2, without)) == []

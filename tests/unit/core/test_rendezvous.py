@@ -10,6 +10,7 @@ from daisychain.core.messages import BLOB_MAX_BYTES, OfferBlob, PlanWorld, Sprea
 from daisychain.core.node import TrainerState, TrainerStatus
 from daisychain.core.rendezvous import Rendezvous
 from daisychain.core.rng import Rng
+from daisychain.core.shares import Capacity
 from daisychain.core.world import WorldPlan
 from daisychain.core.world_phase import Forming, Idle, Post, Roll, Running
 from unit.core.chains import CARD, READY, SETTINGS, info, node_id
@@ -365,3 +366,58 @@ def test_another_run_or_none_ends_the_world() -> None:
     office.run()
     assert office.rendezvous.review(Roll(TERM, None, 0.0, office.applicants(), 0.0), office.now) == []
     assert isinstance(office.rendezvous.phase, Idle)
+
+
+def capped_office() -> Office:
+    office = Office()
+    office.card = replace(CARD, max_nodes=2)
+    office.trainers[1] = replace(READY, capacity=Capacity(0.01, 0.009))
+    return office
+
+
+def test_a_world_as_large_as_the_job_takes_is_not_disturbed_by_who_could_train_too() -> None:
+    office = capped_office()
+    plan = office.plan(office.review())
+    assert names(plan) == ["n2", "n3"]
+    office.offer(plan, 2, 3)
+    office.formed(plan, 2, 3)
+    assert office.review() == []
+    assert "n2, n3 train it" in office.rendezvous.left_out[node_id(1)]
+    office.trainers[1] = replace(READY, capacity=Capacity(0.001, 0.0001))  # it became the fastest
+    for _ in range(3):
+        assert office.review(after_s=1.0) == []
+
+
+def test_a_spare_node_takes_the_place_of_a_member_that_dies() -> None:
+    office = capped_office()
+    plan = office.plan(office.review())
+    office.offer(plan, 2, 3)
+    office.formed(plan, 2, 3)
+    office.review()
+    del office.trainers[2]
+    assert names(office.plan(office.review())) == ["n1", "n3"]
+
+
+def test_a_spare_node_that_has_committed_more_is_taken_in_and_who_makes_room_leaves_its_world() -> None:
+    office = capped_office()
+    plan = office.plan(office.review())
+    office.offer(plan, 2, 3)
+    office.formed(plan, 2, 3)
+    office.review()
+    office.trainers[1] = replace(office.trainers[1], tick=9, step=9)
+    assert office.review() == []
+    posts = office.review(after_s=SETTINGS.coalesce_s)
+    plans = {message.plan for _, message in posts if isinstance(message, PlanWorld)}
+    (newer,) = plans
+    assert names(newer) == ["n1", "n2"]
+    assert [target for target, _ in posts] == [node_id(1), node_id(2), node_id(3)]
+    deaf = [target for target, _ in office.rendezvous.repeat(office.applicants())]
+    assert node_id(3) in deaf, "until it says that it has left"
+    office.broken(plan, 3)
+    assert node_id(3) not in [t for t, _ in office.rendezvous.repeat(office.applicants())]
+
+
+def test_min_nodes_of_this_machine_above_the_jobs_max_nodes_is_no_wait_for_ever() -> None:
+    office = capped_office()
+    office.card = replace(office.card, min_nodes=3)
+    assert names(office.plan(office.review())) == ["n2", "n3"]

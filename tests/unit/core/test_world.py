@@ -13,7 +13,8 @@ from daisychain.core.clique import largest_clique
 from daisychain.core.compute_world import Applicant, compute_world
 from daisychain.core.ids import NodeId, RunId
 from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
-from unit.core.chains import READY, RUN, info, node_id
+from daisychain.core.shares import Capacity
+from unit.core.chains import READY, RUN, generation, info, node_id
 
 
 def applicant(number: int, reaches: tuple[int, ...], trainer: TrainerStatus = READY) -> Applicant:
@@ -119,3 +120,42 @@ def test_the_clique_is_the_largest_one(count: int, data: st.DataObject) -> None:
     ]
     longest = max(len(group) for group in fit)
     assert found == min(group for group in fit if len(group) == longest)
+
+
+def fitted(number: int, per_unit_s: float, **told: object) -> Applicant:
+    trainer = replace(READY, capacity=Capacity(0.01, per_unit_s))
+    return applicant(number, (1, 2, 3, 4), replace(trainer, **told))  # type: ignore[arg-type]
+
+
+def capped(
+    applicants: list[Applicant], most: int, coordinator: int = 1
+) -> tuple[list[int], dict[NodeId, str]]:
+    selection = compute_world(info(coordinator), applicants, RUN, frozenset(), most)
+    assert selection.spare == {node_id for node_id, why in selection.left_out if "max_nodes" in why}
+    return [int(member.node_id, 16) for member in selection.members], dict(selection.left_out)
+
+
+def test_of_more_nodes_than_a_job_takes_the_fastest_train_it_and_the_others_are_told() -> None:
+    four = [fitted(1, 0.004), fitted(2, 0.001), fitted(3, 0.003), fitted(4, 0.001)]
+    assert capped(four, 2) == (
+        [2, 4],
+        dict.fromkeys((node_id(1), node_id(3)), "max_nodes of the job is 2: n2, n4 train it"),
+    )
+    assert capped(four, 3)[0] == [2, 3, 4]
+    assert capped(four, 4) == ([1, 2, 3, 4], {})
+    assert capped(four, 0)[0] == [1, 2, 3, 4]
+    assert capped(four, 1, coordinator=4)[0] == [2]
+
+
+def test_whoever_trained_the_job_already_stays_though_a_faster_one_has_come() -> None:
+    begun = replace(READY, state=TrainerState.TRAINING, generation=generation(1), tick=7, step=7)
+    slow, late = fitted(1, 0.009), fitted(3, 0.008)
+    slow = replace(slow, trainer=replace(begun, capacity=Capacity(0.01, 0.009)))
+    late = replace(late, trainer=replace(begun, capacity=Capacity(0.01, 0.008), tick=6))
+    assert capped([slow, fitted(2, 0.001), late], 2)[0] == [1, 3]
+
+
+def test_who_has_committed_the_most_is_never_left_out() -> None:
+    saved = fitted(3, 0.009, tick=40, step=40)
+    assert capped([fitted(1, 0.001), fitted(2, 0.001), saved], 1)[0] == [3]
+    assert capped([fitted(1, 0.001), fitted(2, 0.002), saved], 2)[0] == [1, 3]

@@ -48,6 +48,7 @@ def test_every_key_is_taken() -> None:
         + "learning_rate: 1e-2\nweight_decay: 0\nseed: 7\nvalidation: 0.1\nevaluate_every_steps: 50\n"
         + "clip_grad_norm: 1\ndtype: float64\nkeep_best: true\nearly_stopping: 3\n"
         + "init_from: start.safetensors\nreproducible: true\ngranule: 16\nthreads: 2\nmin_nodes: 3\n"
+        + "max_nodes: 5\npriority: -2\n"
     )
     assert spec == JobSpec(
         model=TableModel("a.csv", "y", Task.REGRESSION, ("id", "7"), (16, 8), "gelu", 0.25, "sgd", 0.01, 0.0),
@@ -67,6 +68,8 @@ def test_every_key_is_taken() -> None:
         granule=16,
         threads=2,
         min_nodes=3,
+        max_nodes=5,
+        priority=-2,
     )
 
 
