@@ -85,7 +85,7 @@ class FetchedCopies:
             ours = not listing.problem and manifest.digest == copy.digest
             if ours and folder.lstat().st_ino == copy.inode:
                 for name in sorted((file.name for file in manifest.files), key=_job_file_first):
-                    _remove_file(folder, name)
+                    _remove_file(self._jobs, [copy.name, *name.split("/")])
                 with contextlib.suppress(OSError):  # something else is in it
                     folder.rmdir()
             else:
@@ -115,13 +115,12 @@ def _job_file_first(name: str) -> tuple[bool, str]:
     return name != "job.yaml", name
 
 
-def _remove_file(folder: Path, name: str) -> None:
-    """Remove a file below ``folder``, never through a link, and the folders that it leaves empty."""
-    parts = name.split("/")
-    with folder_below(folder, parts[:-1]) as here:
+def _remove_file(jobs: Path, parts: list[str]) -> None:
+    """Remove a file of a job, never through a link, and the inner folders that it leaves empty."""
+    with folder_below(jobs, parts[:-1]) as here:
         os.unlink(parts[-1], dir_fd=here)
-    for depth in range(len(parts) - 1, 0, -1):
-        with folder_below(folder, parts[: depth - 1]) as here:
+    for depth in range(len(parts) - 1, 1, -1):
+        with folder_below(jobs, parts[: depth - 1]) as here:
             try:
                 os.rmdir(parts[depth - 1], dir_fd=here)
             except OSError:  # something else is in it

@@ -8,6 +8,7 @@ import hashlib
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,10 +51,12 @@ class Staging:
         check_manifest(manifest)
         self.digest = manifest.digest
         self.folder = incoming / self.digest
+        self._root = incoming.parent
+        self._way = f"{incoming.name}/{self.digest}"
         self._manifest = manifest
         try:
-            make_folder(incoming)
-            with folder_below(incoming, [self.digest], make=True):
+            make_folder(self._root)
+            with folder_below(self._root, self._way.split("/"), make=True):
                 pass
             self._stamps: list[FileStamp | None] = [None] * len(manifest.files)
             self._have = [self._verified(index) for index in range(len(manifest.files))]
@@ -82,7 +85,7 @@ class Staging:
         if self._have[file][chunk]:
             return
         try:
-            with writable(self.folder, entry.name) as descriptor:
+            with writable(self._root, f"{self._way}/{entry.name}") as descriptor:
                 self._still(file, descriptor)
                 at, rest = chunk * CHUNK_BYTES, memoryview(data)
                 while rest:
@@ -118,13 +121,17 @@ class Staging:
             self._finish(folder)
             old = _move_away(folder, name) if replace else None
             try:
+                facts = self.folder.lstat()
                 if about_to is not None:
-                    about_to(self.folder.lstat())
+                    about_to(facts)
                 if os.path.lexists(target):
                     raise BundleError(
                         shown(name), f"{target} is there already and is another one", "Rename one of the two"
                     )
                 self.folder.rename(target)
+                if not stat.S_ISDIR(target.lstat().st_mode) or target.lstat().st_ino != facts.st_ino:
+                    target.rename(self.folder)
+                    raise BundleError(shown(name), "somebody put another thing in its place")
             except BaseException:
                 if old is not None:
                     old.rename(target)
@@ -141,14 +148,14 @@ class Staging:
 
     def discard(self) -> None:
         """Remove what is here."""
-        with contextlib.suppress(OSError), folder_below(self.folder.parent, []) as incoming:
+        with contextlib.suppress(OSError), folder_below(self._root, self._way.split("/")[:-1]) as incoming:
             remove(self.digest, incoming)
 
     def _verified(self, index: int) -> list[bool]:
         """Return which chunks of a file are here and right."""
         entry = self._manifest.files[index]
         have = [False] * len(entry.chunks)
-        with contextlib.suppress(OSError), opened(self.folder, entry.name) as file:
+        with contextlib.suppress(OSError), opened(self._root, f"{self._way}/{entry.name}") as file:
             if not is_own_file(os.fstat(file)):
                 return have
             self._stamps[index] = FileStamp.of(os.fstat(file))
@@ -172,7 +179,7 @@ class Staging:
         owner = folder.stat()
         alone = len(self._manifest.files) <= SYNCED_ALONE_MAX
         for index, entry in enumerate(self._manifest.files):
-            with writable(self.folder, entry.name) as file:
+            with writable(self._root, f"{self._way}/{entry.name}") as file:
                 self._still(index, file)
                 if not all(self._have[index]):
                     raise BundleError(shown(entry.name), "somebody changed it before it was whole")
@@ -231,7 +238,7 @@ class Staging:
 
 def clean_incoming(incoming: Path, keep: frozenset[str]) -> None:
     """Remove whatever lies in ``incoming`` but the bundles with a digest to ``keep``."""
-    with contextlib.suppress(OSError), folder_below(incoming, []) as here:
+    with contextlib.suppress(OSError), folder_below(incoming.parent, [incoming.name]) as here:
         for name in os.listdir(here):  # noqa: PTH208 (of a descriptor)
             if name not in keep:
                 with contextlib.suppress(OSError):

@@ -211,6 +211,17 @@ def plant_link(folder: Path, outside: Path) -> None:
     (folder / "data").symlink_to(outside)
 
 
+def plant_whole_link(folder: Path, outside: Path) -> None:
+    shutil.rmtree(folder)
+    folder.symlink_to(outside)
+
+
+def plant_incoming_link(folder: Path, outside: Path) -> None:
+    shutil.rmtree(folder.parent)
+    (outside / folder.name).mkdir()
+    folder.parent.symlink_to(outside)
+
+
 def plant_file_link(folder: Path, outside: Path) -> None:
     (folder / "Zürich.csv").unlink()
     (folder / "Zürich.csv").symlink_to(outside / "big.bin")
@@ -256,6 +267,8 @@ def plant_contents(folder: Path, outside: Path) -> None:
 
 PLANTS = [
     plant_link,
+    plant_whole_link,
+    plant_incoming_link,
     plant_file_link,
     plant_second_name,
     plant_pipe,
@@ -328,6 +341,24 @@ def test_from_another_disk_it_is_copied_beside_and_renamed(
     assert [path.name for path in at.jobs.iterdir()] == ["digits"]
     assert not (at.jobs / BESIDE).exists()
     assert list(at.incoming.iterdir()) == []
+
+
+def test_a_link_where_it_would_be_copied_beside_is_not_followed(
+    at: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = Path.rename
+
+    def across(self: Path, target: Path) -> Path:
+        if at.incoming in self.parents and at.jobs in target.parents:
+            raise OSError(18, "Invalid cross-device link")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", across)
+    outside = at.jobs.parent / "outside"
+    outside.mkdir()
+    (at.jobs / BESIDE).symlink_to(outside)
+    assert contents(at.whole().place(at.jobs, "digits")) == FILES
+    assert list(outside.iterdir()) == []
 
 
 def test_a_full_disk_is_told_with_its_remedy(at: Place, monkeypatch: pytest.MonkeyPatch) -> None:
