@@ -17,10 +17,12 @@ from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError, JobMemoryError
 from daisychain.trainer.engine.capacity import measure
 from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.memory import free_bytes
 from daisychain.trainer.engine.rounding import rounding_digest
 from daisychain.trainer.engine.timeline import Timeline
 from daisychain.trainer.jobs.load import load_job
 from daisychain.trainer.jobs.loaded import LoadedJob
+from daisychain.trainer.jobs.streaming.room import DataRoom
 from daisychain.trainer.jobs.user_code import MEMORY_REMEDY, wants_memory
 from daisychain.trainer.record.journal import Journal
 from daisychain.trainer.record.trouble import Trouble
@@ -127,7 +129,9 @@ def _load(order: LoadRun, trouble: Trouble) -> Run:
     except (OSError, UnicodeDecodeError) as error:
         raise JobError(JOB_FILE, f"cannot be read: {error}", f"Put it into {folder.name}.") from None
     spec = parse_job(text)
-    job = load_job(folder, spec, torch.device("cpu"))
+    cpu = torch.device("cpu")
+    room = DataRoom.of(free_bytes(cpu), order.cache_folder, order.cache_max_bytes)
+    job = load_job(folder, spec, cpu, room)
     engine = Engine(job, Timeline.of(spec, len(job.train), job.validation is not None))
     rounding = rounding_digest(engine)
     capacity = measure(engine)

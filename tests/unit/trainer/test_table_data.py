@@ -14,30 +14,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import JobError
-from daisychain.trainer.jobs.table_data import MISSING, Table, TextColumn, read_table
+from daisychain.trainer.jobs.streaming.blocks import Cells, StoredBlocks
+from daisychain.trainer.jobs.table_data import MISSING, Table, Wanted, read_table
+from daisychain.trainer.jobs.table_rows import NoScratch
 
 
-def table(tmp_path: Path, data: str | bytes, name: str = "rows.csv", **more: tuple[str, ...]) -> Table:
+def table(tmp_path: Path, data: str | bytes, name: str = "rows.csv", wanted: Wanted | None = None) -> Table:
     path = tmp_path / name
     path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return read_table(path, name, **more)
+    return read_table(path, name, wanted or Wanted(), in_memory())
+
+
+def in_memory() -> StoredBlocks:
+    return StoredBlocks(1 << 30, NoScratch("rows.csv"))
+
+
+def column(found: Table, name: str) -> Cells:
+    cells: Cells = np.concatenate([block[name] for _, block in found.blocks.walk([name])])
+    return cells
 
 
 def numbers(found: Table, name: str) -> list[float]:
-    column = found.columns[name]
-    assert isinstance(column, np.ndarray)
-    return [float(value) for value in column]
+    assert name not in found.texts
+    return [float(value) for value in column(found, name)]
 
 
 def texts(found: Table, name: str) -> list[str | None]:
-    column = found.columns[name]
-    assert isinstance(column, TextColumn)
-    return [None if code < 0 else column.values[code] for code in column.codes]
+    values = found.texts[name]
+    assert values is not None
+    return [None if code < 0 else values[code] for code in column(found, name).tolist()]
 
 
 def test_numbers_and_text_are_told_apart(tmp_path: Path) -> None:
     found = table(tmp_path, "a,b,c\n1, x ,1e3\n-2.5,y,\n")
-    assert found.rows == 2
+    assert found.blocks.rows == 2
     assert numbers(found, "a") == [1.0, -2.5]
     assert texts(found, "b") == ["x", "y"]
     assert numbers(found, "c")[0] == 1000.0
@@ -81,8 +91,8 @@ def test_gzip(tmp_path: Path) -> None:
 
 
 def test_ignored_columns_are_not_there_and_text_can_be_asked_for(tmp_path: Path) -> None:
-    found = table(tmp_path, "a,b,c\n1,2,x\n", ignore=("c",), as_text=("b",))
-    assert set(found.columns) == {"a", "b"}
+    found = table(tmp_path, "a,b,c\n1,2,x\n", wanted=Wanted(ignore=("c",), as_text=("b",)))
+    assert set(found.names) == {"a", "b"}
     assert texts(found, "b") == ["2"]
 
 
@@ -114,7 +124,7 @@ def test_gzip_that_is_none_or_torn_is_named(tmp_path: Path) -> None:
 
 def test_an_absent_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(JobError, match=r"absent\.csv: cannot be read"):
-        read_table(tmp_path / "absent.csv", "absent.csv")
+        read_table(tmp_path / "absent.csv", "absent.csv", Wanted(), in_memory())
 
 
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=8)
@@ -128,7 +138,7 @@ def test_any_text_comes_back_stripped_whatever_quoting_it_needs(
     writer = csv.writer(out, lineterminator="\n", quoting=csv.QUOTE_ALL)
     writer.writerow(("a", "b"))
     writer.writerows(rows)
-    found = table(tmp_path_factory.mktemp("table"), out.getvalue(), as_text=("a", "b"))
+    found = table(tmp_path_factory.mktemp("table"), out.getvalue(), wanted=Wanted(as_text=("a", "b")))
     for name, column in zip("ab", zip(*rows, strict=True), strict=True):
         expected = [cell.strip() for cell in column]
         assert texts(found, name) == [None if cell.lower() in MISSING else cell for cell in expected]

@@ -12,37 +12,62 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daisychain.errors import JobError
-from daisychain.trainer.jobs.table_data import Floats, Table, TextColumn
+from daisychain.trainer.jobs.streaming.blocks import Floats, StoredBlocks
+from daisychain.trainer.jobs.table_data import Table, TextColumn
 from daisychain.trainer.jobs.table_encoding import (
     CATEGORIES_MAX,
     CLASSES_MAX,
     CategoryColumn,
     ClassTarget,
+    Encoder,
     Encoding,
     Fitted,
     NumberColumn,
     NumberTarget,
     fit,
 )
+from daisychain.trainer.jobs.table_rows import NoScratch
 
 
 def text(*values: str | None) -> TextColumn:
     known = list(dict.fromkeys(value for value in values if value is not None))
     codes = [-1 if value is None else known.index(value) for value in values]
-    return TextColumn(np.array(codes, dtype=np.int64), tuple(known))
+    return TextColumn(np.array(codes, dtype=np.int32), tuple(known))
 
 
 def floats(*values: float | None) -> Floats:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def fitted(training: int | None = None, **columns: Floats | TextColumn) -> Fitted:
-    """Fit on the first ``training`` rows (None: all); the column y is the target."""
+def as_table(columns: dict[str, Floats | TextColumn], block_rows: int) -> Table:
+    """The columns as a table in blocks of ``block_rows`` rows."""
+    cells = {
+        name: column.codes if isinstance(column, TextColumn) else column for name, column in columns.items()
+    }
+    blocks = StoredBlocks(1 << 30, NoScratch("rows.csv"))
+    for start in range(0, length(columns), block_rows):
+        blocks.append({name: column[start : start + block_rows] for name, column in cells.items()})
+    texts = {name: column.values for name, column in columns.items() if isinstance(column, TextColumn)}
+    return Table(tuple(columns), tuple(columns), texts, blocks)
+
+
+def length(columns: dict[str, Floats | TextColumn]) -> int:
     first = next(iter(columns.values()))
-    rows = len(first.codes if isinstance(first, TextColumn) else first)
+    return len(first.codes if isinstance(first, TextColumn) else first)
+
+
+def fitted(training: int | None = None, block_rows: int = 3, **columns: Floats | TextColumn) -> Fitted:
+    """Fit on the first ``training`` rows (None: all); the column y is the target."""
+    rows = length(columns)
     columns.setdefault("y", text(*("ab"[row % 2] for row in range(rows))))
     chosen = np.arange(rows) < (rows if training is None else training)
-    return fit(Table(tuple(columns), rows, columns, ()), "y", chosen, "rows.csv")
+    return fit(as_table(columns, block_rows), "y", lambda start, stop: chosen[start:stop], "rows.csv")
+
+
+def targets(found: Fitted, **columns: Floats | TextColumn) -> list[float]:
+    table = as_table(columns, 2)
+    encoder = Encoder(found.encoding, table.texts)
+    return [value for _, block in table.blocks.walk(["y"]) for value in encoder.targets(block).tolist()]
 
 
 def encoded(found: Fitted, **columns: Floats | TextColumn) -> list[list[float]]:
@@ -118,9 +143,10 @@ def test_constant_empty_and_identifier_columns_are_left_out_and_reported() -> No
 def test_classes_are_sorted_as_numbers_or_as_text() -> None:
     x = floats(1, 2, 3, 4)
     assert fitted(x=x, y=text("10", "9", "9", "1")).encoding.target == ClassTarget("y", ("1", "9", "10"))
-    found = fitted(x=x, y=text("b", "10", "a", "b"))
+    y = text("b", "10", "a", "b")
+    found = fitted(x=x, y=y)
     assert found.encoding.target == ClassTarget("y", ("10", "a", "b"))
-    assert found.targets.tolist() == [2, 0, 1, 2]
+    assert targets(found, x=x, y=y) == [2, 0, 1, 2]
 
 
 def test_a_class_that_no_training_row_has_is_reported() -> None:
@@ -129,9 +155,10 @@ def test_a_class_that_no_training_row_has_is_reported() -> None:
 
 
 def test_a_number_as_target_is_scaled() -> None:
-    found = fitted(training=2, x=floats(1, 2, 3), y=floats(10, 30, 50))
+    y = floats(10, 30, 50)
+    found = fitted(training=2, x=floats(1, 2, 3), y=y)
     assert found.encoding.target == NumberTarget("y", mean=20.0, scale=10.0)
-    assert found.targets.tolist() == [-1.0, 1.0, 3.0]
+    assert targets(found, y=y) == [-1.0, 1.0, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +175,7 @@ def test_a_number_as_target_is_scaled() -> None:
 )
 def test_what_cannot_be_learnt_is_refused(columns: dict[str, Floats | TextColumn], said: str) -> None:
     with pytest.raises(JobError, match=said):
-        fitted(None, **columns)
+        fitted(None, 3, **columns)
 
 
 def test_a_wild_number_stays_finite_in_float32() -> None:

@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from hypothesis import given
@@ -15,7 +16,7 @@ from torch import nn
 from daisychain.errors import JobError
 from daisychain.trainer.jobs.loaded import LoadedJob, Samples
 from daisychain.trainer.jobs.model_file import read_model
-from daisychain.trainer.jobs.table_job import held_out_rows
+from daisychain.trainer.jobs.streaming.held_out import HeldOut
 from unit.trainer.conftest import MakeTable
 
 ROWS = "x,c,y\n" + "".join(f"{row},{'uvw'[row % 3]},{'no' if row < 10 else 'yes'}\n" for row in range(20))
@@ -215,6 +216,12 @@ def splitmix(number: int) -> int:
     number = ((number ^ (number >> 30)) * 0xBF58476D1CE4E5B9) & mask
     number = ((number ^ (number >> 27)) * 0x94D049BB133111EB) & mask
     return number ^ (number >> 31)
+
+
+def held_out_rows(rows: int, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    held_out = HeldOut(rows, fraction, seed)
+    pieces = [held_out.mask(start, min(rows, start + 7)) for start in range(0, rows, 7)]
+    return np.concatenate(pieces)
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**63 - 1])

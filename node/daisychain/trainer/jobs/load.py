@@ -15,17 +15,19 @@ from daisychain.core.job_spec import JobSpec, PythonModel, TableModel
 from daisychain.errors import JobError
 from daisychain.trainer.jobs.loaded import LoadedJob
 from daisychain.trainer.jobs.python_job import PythonFiles, load_python
+from daisychain.trainer.jobs.streaming.room import ANY_ROOM, DataRoom
 from daisychain.trainer.jobs.table_job import TableFiles, load_table
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-def load_job(folder: Path, spec: JobSpec, device: torch.device) -> LoadedJob:
-    """Return the job in ``folder``, its model on ``device``, initialised from the job's seed.
+def load_job(folder: Path, spec: JobSpec, device: torch.device, room: DataRoom = ANY_ROOM) -> LoadedJob:
+    """Return the job in ``folder``, its data within ``room``, its model on ``device``.
 
-    The model is made on the CPU with torch's, numpy's and Python's generators seeded, so every machine
-    starts from the same one; torch's default dtype is the job's meanwhile. The generators are
-    left as loading left them. Raises `JobError` for whatever is wrong with the job's files or code.
+    The model is initialised from the job's seed: it is made on the CPU with torch's, numpy's and
+    Python's generators seeded, so every machine starts from the same one; torch's default dtype is the
+    job's meanwhile. The generators are left as loading left them. Raises `JobError` for whatever is wrong
+    with the job's files or code.
     """
     init = None if spec.init_from is None else (job_file(folder, spec.init_from, "init_from"), spec.init_from)
     torch.manual_seed(spec.seed)
@@ -35,7 +37,7 @@ def load_job(folder: Path, spec: JobSpec, device: torch.device) -> LoadedJob:
         match spec.model:
             case TableModel() as table:
                 data = job_file(folder, table.data, "data")
-                return load_table(spec, table, TableFiles(folder, data, table.data, init), device)
+                return load_table(spec, table, TableFiles(folder, data, init), device, room)
             case PythonModel() as python:
                 file = job_file(folder, python.file, "file")
                 return load_python(spec, PythonFiles(folder, file, init), device)

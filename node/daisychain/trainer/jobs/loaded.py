@@ -63,6 +63,7 @@ class LoadedJob:
         export: writes the trained model and what is needed to use it into a folder
             (``model.safetensors``, and for a table its encoding in the file's metadata).
         locate: tells ``file:line`` of the job's own code that an exception came through; empty: none did.
+        holds: what must stay while the job is trained (a converted table's files).
         notes: what was noticed while loading (rows without a target, constant columns, ...).
     """
 
@@ -77,5 +78,6 @@ class LoadedJob:
     needs_granules: bool
     export: Callable[[str], None]
     locate: Callable[[BaseException], str] = lambda _: ""
+    holds: object = None
     notes: tuple[str, ...] = ()
     finish_metrics: Callable[[Mapping[str, float]], Mapping[str, float]] = dict

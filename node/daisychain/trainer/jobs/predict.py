@@ -13,9 +13,9 @@ import torch
 
 from daisychain.errors import JobError, StorageError
 from daisychain.trainer.jobs.model_file import ModelCard, fill_model, read_model
+from daisychain.trainer.jobs.streaming.blocks import Floats
 from daisychain.trainer.jobs.table_data import (
     CsvRows,
-    Floats,
     NumberBuilder,
     TextBuilder,
     TextColumn,
@@ -125,17 +125,16 @@ def _answered(
     while chunk := list(islice(lines, CHUNK_ROWS)):
         columns: dict[str, Floats | TextColumn] = {}
         for column in encoding.columns:
-            builder = NumberBuilder() if isinstance(column, NumberColumn) else TextBuilder()
-            for row, line in chunk:
-                builder.add(row[places[column.name]], line)
-            if isinstance(builder, NumberBuilder) and builder.texts:
-                value, line = builder.first_text
-                raise JobError(
-                    f"{where}:{line}",
-                    f"column {column.name!r} holds {value[:40]!r}, but was trained on numbers",
-                    "Correct it, or leave the cell empty.",
-                )
-            columns[column.name] = builder.column()
+            cells = [row[places[column.name]] for row, _ in chunk]
+            at = [line for _, line in chunk]
+            if isinstance(column, NumberColumn):
+                columns[column.name] = _numbers(cells, at, column.name, where)
+            else:
+                builder = TextBuilder()
+                codes = builder.take(cells, at)
+                if builder.values is None:
+                    raise JobError(where, f"column {column.name!r} holds prose", "Shorten its cells.")
+                columns[column.name] = TextColumn(codes, builder.values)
         inputs = encoding.encode(columns, len(chunk), "float64" if dtype == torch.float64 else "float32")
         with torch.inference_mode():
             outputs = model(torch.from_numpy(inputs).to(dtype)).double()
@@ -151,3 +150,16 @@ def _answers(outputs: torch.Tensor, encoding: Encoding) -> list[tuple[str, ...]]
             for index, probability in zip(chosen.tolist(), probabilities.tolist(), strict=True)
         ]
     return [(f"{value * target.scale + target.mean:.9g}",) for value in outputs[:, 0].tolist()]
+
+
+def _numbers(cells: list[str], lines: list[int], name: str, where: str) -> Floats:
+    builder = NumberBuilder()
+    numbers = builder.take(cells, lines)
+    if builder.texts:
+        value, line = builder.first_text
+        raise JobError(
+            f"{where}:{line}",
+            f"column {name!r} holds {value[:40]!r}, but was trained on numbers",
+            "Correct it, or leave the cell empty.",
+        )
+    return numbers

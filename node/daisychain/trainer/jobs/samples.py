@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
+
+from daisychain.trainer.jobs.streaming.arrays import read_only_tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +28,22 @@ class CountedBatch:
     samples: int
 
 
+Expect = Callable[[npt.NDArray[np.int64]], None]
+"""Is told which rows are taken next."""
+
+
 class ColumnSamples:
     """Samples that are rows of tensors of equal length: a batch is an index into each."""
 
-    def __init__(self, columns: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """``columns``: a tensor, or a tuple or dict of them, sample by sample along the first axis."""
-        self._columns = moved(columns, torch.device("cpu"), dtype)
+    def __init__(
+        self, columns: Any, device: torch.device, dtype: torch.dtype, expect: Expect | None = None
+    ) -> None:
+        """``columns``: a tensor, or a tuple or dict of them, sample by sample along the first axis.
+
+        Arrays that are mapped from a file stay there, and only a batch's rows are turned into ``dtype``.
+        """
+        self._columns = _mapped_kept(columns, dtype)
+        self._expect = expect
         self._device = device
         self._dtype = dtype
         self._length = len(next(_leaves(self._columns)))
@@ -41,7 +54,11 @@ class ColumnSamples:
     def batch(self, indices: Sequence[int], epoch: int) -> CountedBatch:
         """Return the rows ``indices``, in that order, on the device."""
         rows = torch.as_tensor(indices, dtype=torch.int64)
-        taken = _mapped(self._columns, lambda column: column.index_select(0, rows).to(self._device))
+        if self._expect is not None:
+            self._expect(rows.numpy())
+        taken = moved(
+            _mapped(self._columns, lambda column: column.index_select(0, rows)), self._device, self._dtype
+        )
         return CountedBatch(taken, len(rows))
 
 
@@ -131,6 +148,32 @@ def _mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
             return [_mapped(value, change) for value in data]
         case _:
             return data
+
+
+def _mapped_kept(columns: Any, dtype: torch.dtype) -> Any:
+    """Return ``columns`` as tensors: in ``dtype``, but those that are mapped from a file as they are.
+
+    A batch's rows are turned into ``dtype`` when they are taken: number by number, so to the same bits.
+    """
+    if isinstance(columns, np.ndarray) and is_mapped(columns):
+        return read_only_tensor(columns)
+    match columns:
+        case tuple():
+            return tuple(_mapped_kept(column, dtype) for column in columns)
+        case Mapping():
+            return {key: _mapped_kept(column, dtype) for key, column in columns.items()}
+        case _:
+            return moved(columns, torch.device("cpu"), dtype)
+
+
+def is_mapped(array: npt.NDArray[Any]) -> bool:
+    """Whether ``array`` lies in a file: a memory map, or a view of one."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return True
+        base = base.base
+    return False
 
 
 def _leaves(data: Any) -> Iterator[torch.Tensor]:

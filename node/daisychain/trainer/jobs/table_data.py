@@ -11,16 +11,25 @@ import gzip
 import io
 import math
 import zlib
-from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from daisychain.errors import JobError
+from daisychain.trainer.jobs.streaming.blocks import (
+    Block,
+    Blocks,
+    Cells,
+    Codes,
+    Floats,
+    StoredBlocks,
+    block_rows,
+)
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "?"})
 """What counts as a missing value, whatever the case and the blanks around it."""
@@ -32,8 +41,9 @@ its square leaves the range of float64."""
 COLUMNS_MAX = 65_536
 """Most columns: this stops a file that is no table (one giant line) before memory does."""
 
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int64]
+VALUES_MAX, VALUES_MAX_BYTES = 1 << 18, 16 << 20
+"""Most different values of a text column, and most characters in them: a column with more names rows or holds
+prose, and keeping all its values would take the memory that a table larger than memory has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,80 +55,139 @@ class TextColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is wanted of a table.
+
+    Attributes:
+        ignore: columns left out.
+        as_text: columns that are text, whatever they hold.
+        target: rows without a value in it are left out; None = all rows stay.
+    """
+
+    ignore: tuple[str, ...] = ()
+    as_text: tuple[str, ...] = ()
+    target: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
-    """The columns that were asked for, in the file's order.
+    """The columns and rows that were asked for, in the file's order.
 
     Attributes:
         header: all names in the file.
-        rows: the number of data rows.
-        columns: by name.
+        names: of the columns that are here.
+        texts: the values of each text column; the others hold numbers. None: more than `VALUES_MAX`.
+        blocks: the rows.
+        lost: how many rows had no target.
         notes: what was noticed.
     """
 
     header: tuple[str, ...]
-    rows: int
-    columns: dict[str, Floats | TextColumn]
-    notes: tuple[str, ...]
+    names: tuple[str, ...]
+    texts: Mapping[str, tuple[str, ...] | None]
+    blocks: Blocks
+    lost: int = 0
+    notes: tuple[str, ...] = ()
 
 
 class NumberBuilder:
-    """Collects one column of numbers."""
+    """Turns the cells of one column into numbers, block by block."""
 
     def __init__(self) -> None:
-        self._values = array("d")
         self.texts = 0
         self.first_text = ("", 0)
         self.unusable = 0
 
-    def add(self, cell: str, line: int) -> None:
-        """Take the next cell; what is no number counts in ``texts`` and is kept as missing."""
+    def take(self, cells: Sequence[str], lines: Sequence[int]) -> Floats:
+        """Return the next cells as numbers; what is no number counts in ``texts`` and becomes missing.
+
+        ``lines``: where each cell's row ended in the file.
+        """
         try:
-            value = float(cell)
+            values = np.fromiter(map(float, cells), np.float64, len(cells))
         except ValueError:
-            value = math.nan
+            values = np.fromiter(
+                (self._number(cell, line) for cell, line in zip(cells, lines, strict=True)),
+                np.float64,
+                len(cells),
+            )
+        wild = np.abs(values) > NUMBER_MAX
+        if wild.any():
+            values[wild] = math.nan
+            self.unusable += int(wild.sum())
+        return values
+
+    def _number(self, cell: str, line: int) -> float:
+        try:
+            return float(cell)
+        except ValueError:
             text = cell.strip()
             if text.lower() not in MISSING:
                 if not self.texts:
                     self.first_text = (text, line)
                 self.texts += 1
-        if not -NUMBER_MAX <= value <= NUMBER_MAX and not math.isnan(value):
-            value = math.nan
-            self.unusable += 1
-        self._values.append(value)
-
-    def column(self) -> Floats:
-        """Return what was collected."""
-        return np.array(self._values, dtype=np.float64)
-
-    @property
-    def numbers(self) -> int:
-        """How many cells held a usable number."""
-        return sum(not math.isnan(value) for value in self._values)
+            return math.nan
 
 
 class TextBuilder:
-    """Collects one column of text."""
+    """Turns the cells of one column into codes of its values, block by block.
+
+    Attributes:
+        numbers: how many cells held a usable number.
+        texts: how many held neither a number nor one of the words for "missing".
+        first_text: the first of those, and its line.
+    """
 
     def __init__(self) -> None:
-        self._codes = array("q")
         self._code_of: dict[str, int] = {}
         self._values: list[str] = []
+        self._is_text: list[bool] = []
+        self._is_number: list[bool] = []
+        self._bytes = 0
+        self._overflowed = False
+        self.numbers = 0
+        self.texts = 0
+        self.first_text = ("", 0)
 
-    def add(self, cell: str, line: int) -> None:
-        """Take the next cell."""
-        text = cell.strip()
-        code = self._code_of.get(text)
-        if code is None:
-            code = -1
-            if text.lower() not in MISSING:
-                code = len(self._values)
-                self._values.append(text)
-            self._code_of[text] = code
-        self._codes.append(code)
+    @property
+    def values(self) -> tuple[str, ...] | None:
+        """The values in order of appearance; None when they were too many to be kept."""
+        return None if self._overflowed else tuple(self._values)
 
-    def column(self) -> TextColumn:
-        """Return what was collected."""
-        return TextColumn(np.array(self._codes, dtype=np.int64), tuple(self._values))
+    def take(self, cells: Sequence[str], lines: Sequence[int]) -> Codes:
+        """Return the next cells as codes; all missing once there were too many values."""
+        if self._overflowed:
+            return np.full(len(cells), -1, dtype=np.int32)
+        codes = np.empty(len(cells), dtype=np.int32)
+        known = self._code_of
+        for row, cell in enumerate(cells):
+            text = cell.strip()
+            code = known.get(text)
+            codes[row] = self._new(text, lines[row]) if code is None else code
+        there = codes[codes >= 0]
+        self.texts += int(np.array(self._is_text, dtype=np.bool_)[there].sum())
+        self.numbers += int(np.array(self._is_number, dtype=np.bool_)[there].sum())
+        if len(self._values) > VALUES_MAX or self._bytes > VALUES_MAX_BYTES:
+            self._overflowed = True
+            self._code_of, self._values = {}, []
+        return codes
+
+    def _new(self, text: str, line: int) -> int:
+        if text.lower() in MISSING:
+            self._code_of[text] = -1
+            return -1
+        try:
+            number: float | None = float(text)
+        except ValueError:
+            number = None
+            if self.first_text == ("", 0):
+                self.first_text = (text, line)
+        self._is_text.append(number is None)
+        self._is_number.append(number is not None and abs(number) <= NUMBER_MAX)
+        self._values.append(text)
+        self._bytes += len(text)
+        code = self._code_of[text] = len(self._values) - 1
+        return code
 
 
 class CsvRows:
@@ -192,56 +261,99 @@ def open_csv(path: Path, where: str) -> Iterator[CsvRows]:
             yield CsvRows(stream, where)
 
 
-def read_table(path: Path, where: str, ignore: Collection[str] = (), as_text: Collection[str] = ()) -> Table:
-    """Return the table in ``path``, without the columns in ``ignore``; those in ``as_text`` are text.
+def read_table(path: Path, where: str, wanted: Wanted, store: StoredBlocks) -> Table:
+    """Read the table in ``path`` into ``store``; ``where`` names it in errors.
 
-    Reads the file once, or twice when a column turns out to hold text. Raises `JobError` for whatever
-    is wrong with the file.
+    Reads the file once; what was read is read again when a column turns out to hold text. Raises
+    `JobError` for whatever is wrong with the file.
     """
-    notes: list[str] = []
-    header, builders = _read(path, where, frozenset(ignore), frozenset(as_text))
-    text = set(as_text)
-    for name, builder in builders.items():
-        if isinstance(builder, NumberBuilder) and builder.texts:
-            text.add(name)
-            if builder.numbers >= builder.texts:
-                value, line = builder.first_text
-                notes.append(
-                    f"column {name!r}: {builder.texts} values are no numbers (the first: {value[:40]!r},"
-                    f" line {line}), so all its values are taken as categories"
-                )
-    if len(text) > len(set(as_text)):
-        header, builders = _read(path, where, frozenset(ignore), frozenset(text))
-    for name, builder in builders.items():
-        if isinstance(builder, NumberBuilder) and builder.unusable:
-            notes.append(
-                f"column {name!r}: {builder.unusable} values are infinite or beyond {NUMBER_MAX:g}:"
-                " taken as missing"
-            )
-    columns = {name: builder.column() for name, builder in builders.items()}
-    rows = max((_length(column) for column in columns.values()), default=0)
-    return Table(header, rows, columns, tuple(notes))
+    text: frozenset[str] = frozenset(wanted.as_text)
+    while True:
+        reading = _Reading(wanted, text, store)
+        with open_csv(path, where) as rows:
+            if reading.all(rows):
+                return reading.table(rows.header)
+        text = reading.text
+        store.clear()
 
 
-def _length(column: Floats | TextColumn) -> int:
-    return len(column.codes if isinstance(column, TextColumn) else column)
+class _Reading:
+    """One pass over a CSV's rows, ended early when a column that was taken for numbers holds text."""
 
+    def __init__(self, wanted: Wanted, text: frozenset[str], store: StoredBlocks) -> None:
+        self._wanted = wanted
+        self._store = store
+        self._builders: dict[str, NumberBuilder | TextBuilder] = {}
+        self._lost = 0
+        self.text = text
 
-def _read(
-    path: Path, where: str, ignore: frozenset[str], text: frozenset[str]
-) -> tuple[tuple[str, ...], dict[str, NumberBuilder | TextBuilder]]:
-    with open_csv(path, where) as rows:
-        builders: dict[str, NumberBuilder | TextBuilder] = {
-            name: TextBuilder() if name in text else NumberBuilder()
+    def all(self, rows: CsvRows) -> bool:
+        """Take all rows; False when they are to be read again with other columns as `text`."""
+        ignore = frozenset(self._wanted.ignore)
+        self._builders = {
+            name: TextBuilder() if name in self.text else NumberBuilder()
             for name in rows.header
             if name not in ignore
         }
-        places = [(rows.header.index(name), builder) for name, builder in builders.items()]
-        for row in rows:
-            line = rows.line
-            for place, builder in places:
-                builder.add(row[place], line)
-        return rows.header, builders
+        places = [rows.header.index(name) for name in self._builders]
+        numbered = ((row, rows.line) for row in rows)
+        while some := list(islice(numbered, block_rows(len(rows.header)))):
+            lines = [line for _, line in some]
+            by_column = list(zip(*(row for row, _ in some), strict=True))
+            block = {
+                name: builder.take(by_column[place], lines)
+                for place, (name, builder) in zip(places, self._builders.items(), strict=True)
+            }
+            found = {
+                name
+                for name, builder in self._builders.items()
+                if isinstance(builder, NumberBuilder) and builder.texts
+            }
+            if found:
+                self.text |= found
+                return False
+            self._keep(block)
+        return True
+
+    def _keep(self, block: Block) -> None:
+        goal = None if self._wanted.target is None else block.get(self._wanted.target)
+        if goal is not None:
+            kept = rows_with_target(goal)
+            lost = len(kept) - int(kept.sum())
+            if lost:
+                self._lost += lost
+                block = {name: cells[kept] for name, cells in block.items()}
+        self._store.append(block)
+
+    def table(self, header: tuple[str, ...]) -> Table:
+        """Return what was read."""
+        notes = []
+        for name, builder in self._builders.items():
+            match builder:
+                case TextBuilder() if name not in self._wanted.as_text and builder.numbers >= builder.texts:
+                    value, line = builder.first_text
+                    notes.append(
+                        f"column {name!r}: {builder.texts} values are no numbers (the first: {value[:40]!r},"
+                        f" line {line}), so all its values are taken as categories"
+                    )
+                case NumberBuilder() if builder.unusable:
+                    notes.append(
+                        f"column {name!r}: {builder.unusable} values are infinite or beyond {NUMBER_MAX:g}:"
+                        " taken as missing"
+                    )
+                case _:
+                    pass
+        texts = {
+            name: builder.values
+            for name, builder in self._builders.items()
+            if isinstance(builder, TextBuilder)
+        }
+        return Table(header, tuple(self._builders), texts, self._store, self._lost, tuple(notes))
+
+
+def rows_with_target(cells: Cells) -> npt.NDArray[np.bool_]:
+    """Return which rows of a block have a target."""
+    return ~np.isnan(cells) if cells.dtype.kind == "f" else cells >= 0
 
 
 def _chained(first: str, stream: io.TextIOBase) -> Iterator[str]:

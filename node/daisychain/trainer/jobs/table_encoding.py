@@ -2,13 +2,11 @@
 
 Numbers are centred and scaled by the training rows' mean and standard deviation; a missing one becomes
 their median, and a column that had missing values gets an indicator beside it. Text becomes one input
-a category. Means are exact sums (math.fsum), so every machine learns the same encoding to the bit.
+a category. Sums are exact, so every machine learns the same encoding to the bit.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -18,7 +16,15 @@ import numpy.typing as npt
 
 from daisychain.core.job_spec import Task
 from daisychain.errors import JobError
-from daisychain.trainer.jobs.table_data import Floats, Table, TextColumn
+from daisychain.trainer.jobs.streaming.blocks import Block, Cells, Codes, Floats
+from daisychain.trainer.jobs.streaming.statistics import (
+    NumberFacts,
+    TextFacts,
+    Training,
+    number_facts,
+    text_facts,
+)
+from daisychain.trainer.jobs.table_data import VALUES_MAX, Table, TextColumn
 
 CATEGORIES_MAX = 64
 """Most categories of a column with an input of their own; the rarer ones share the input "other"."""
@@ -33,7 +39,7 @@ rows to predict must not become infinite in float32."""
 CLASSES_MAX = 1000
 """Most classes: more is a number or an identifier taken for a class."""
 
-Rows = npt.NDArray[np.bool_]
+Targets = npt.NDArray[np.int64] | Floats
 Matrix = npt.NDArray[np.floating]
 
 
@@ -54,8 +60,9 @@ class NumberColumn(msgspec.Struct, frozen=True, tag="number"):
     def encode(self, column: Floats, out: Matrix) -> None:
         """Fill ``out`` (rows x width)."""
         gone = np.isnan(column)
-        scaled = (np.where(gone, self.fill, column) - self.mean) / self.scale
-        out[:, 0] = np.clip(scaled, -SCALED_MAX, SCALED_MAX)
+        filled = np.where(gone, self.fill, column) if gone.any() else column
+        scaled = (filled - self.mean) / self.scale
+        out[:, 0] = np.clip(scaled, -SCALED_MAX, SCALED_MAX, out=scaled)
         if self.missing:
             out[:, 1] = gone
 
@@ -76,13 +83,16 @@ class CategoryColumn(msgspec.Struct, frozen=True, tag="category"):
         """The number of inputs."""
         return len(self.values) + self.other + self.missing
 
-    def encode(self, column: TextColumn, out: Matrix) -> None:
-        """Fill ``out`` (rows x width)."""
+    def places(self, values: tuple[str, ...]) -> Codes:
+        """Return the input of each of a table's ``values``, and last that of a missing one; -1: none."""
         place = {value: index for index, value in enumerate(self.values)}
         unknown = len(self.values) if self.other else -1
-        places = [place.get(value, unknown) for value in column.values]
+        places = [place.get(value, unknown) for value in values]
         places.append(self.width - 1 if self.missing else -1)  # code -1: the last
-        chosen = np.array(places, dtype=np.int64)[column.codes]
+        return np.array(places, dtype=np.int32)
+
+    def encode(self, chosen: Codes, out: Matrix) -> None:
+        """Fill ``out`` (rows x width); ``chosen``: each row's input, see `places`."""
         out[:] = 0
         rows = np.flatnonzero(chosen >= 0)
         out[rows, chosen[rows]] = 1
@@ -117,87 +127,105 @@ class Encoding(msgspec.Struct, frozen=True):
 
     def encode(self, columns: Mapping[str, Floats | TextColumn], rows: int, dtype: npt.DTypeLike) -> Matrix:
         """Return the inputs of ``rows`` rows; every column of the encoding must be in ``columns``."""
-        out: Matrix = np.empty((rows, self.width), dtype=dtype)
+        texts = {name: cells.values for name, cells in columns.items() if isinstance(cells, TextColumn)}
+        block = {
+            name: cells.codes if isinstance(cells, TextColumn) else cells for name, cells in columns.items()
+        }
+        return Encoder(self, texts).inputs(block, rows, dtype)
+
+
+class Encoder:
+    """An encoding made ready for one table's text values, to be applied to its blocks one after the other."""
+
+    def __init__(self, encoding: Encoding, texts: Mapping[str, tuple[str, ...] | None]) -> None:
+        self._encoding = encoding
+        self._places = {
+            column.name: column.places(texts.get(column.name) or ())
+            for column in encoding.columns
+            if isinstance(column, CategoryColumn)
+        }
+        self._text_names = frozenset(texts)
+        target = encoding.target
+        if isinstance(target, ClassTarget):
+            place = {name: index for index, name in enumerate(target.classes)}
+            values = texts.get(target.name) or ()
+            self._class_of = np.array([place.get(value, -1) for value in values], dtype=np.int64)
+
+    def inputs(self, block: Block, rows: int, dtype: npt.DTypeLike) -> Matrix:
+        """Return the inputs of the block's ``rows`` rows; it must hold every column of the encoding."""
+        out: Matrix = np.empty((rows, self._encoding.width), dtype=dtype)
         start = 0
-        for column in self.columns:
-            block = out[:, start : start + column.width]
-            match column, columns[column.name]:
-                case NumberColumn(), np.ndarray() as numbers:
-                    column.encode(numbers, block)
-                case CategoryColumn(), TextColumn() as text:
-                    column.encode(text, block)
-                case _:
-                    raise TypeError(f"column {column.name!r} is not of the kind it was trained with")
+        for column in self._encoding.columns:
+            part = out[:, start : start + column.width]
+            cells: Cells = block[column.name]
+            if isinstance(column, CategoryColumn) != (column.name in self._text_names):
+                raise TypeError(f"column {column.name!r} is not of the kind it was trained with")
+            if isinstance(column, CategoryColumn):
+                column.encode(self._places[column.name][cells.astype(np.int64)], part)
+            else:
+                column.encode(cells.astype(np.float64, copy=False), part)
             start += column.width
         return out
+
+    def targets(self, block: Block) -> Targets:
+        """Return the block's targets in the encoding's terms."""
+        target = self._encoding.target
+        cells = block[target.name]
+        if isinstance(target, ClassTarget):
+            return self._class_of[cells.astype(np.int64)]
+        return (cells.astype(np.float64, copy=False) - target.mean) / target.scale
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """An encoding, the rows' targets in its terms, and what was noticed while fitting it."""
+    """An encoding, and what was noticed while fitting it."""
 
     encoding: Encoding
-    targets: npt.NDArray[np.int64] | Floats
     notes: tuple[str, ...]
 
 
-def rows_with_target(column: Floats | TextColumn) -> Rows:
-    """Return which rows have a target."""
-    return column.codes >= 0 if isinstance(column, TextColumn) else ~np.isnan(column)
-
-
-def fit(table: Table, target: str, training: Rows, where: str) -> Fitted:
+def fit(table: Table, target: str, training: Training, where: str) -> Fitted:
     """Return the encoding of ``table`` as its ``training`` rows give it.
 
-    ``table`` holds only rows with a target (see `keep_rows`). Raises `JobError` when nothing can be learnt.
+    ``table`` holds only rows with a target. Raises `JobError` when nothing can be learnt.
     """
     notes: list[str] = []
+    sizes = {name: len(values) for name, values in table.texts.items() if values is not None}
+    numbers = number_facts(table.blocks, [name for name in table.names if name not in table.texts], training)
+    texts = text_facts(table.blocks, sizes, training)
     columns: list[NumberColumn | CategoryColumn] = []
-    for name, column in table.columns.items():
+    for name in table.names:
         if name == target:
             continue
-        if isinstance(column, TextColumn):
-            learnt: NumberColumn | CategoryColumn | None = _fit_category(name, column, training, notes)
+        learnt: NumberColumn | CategoryColumn | None
+        if name in numbers:
+            learnt = _fit_number(name, numbers[name], notes)
         else:
-            learnt = _fit_number(name, column, training, notes)
+            learnt = _fit_category(name, table.texts[name], texts.get(name), notes)
         if learnt is not None:
             columns.append(learnt)
     if not columns:
         raise JobError(
             where, "no column is left to learn from", "Every column is constant, empty or ignored."
         )
-    goal = table.columns[target]
-    if isinstance(goal, TextColumn):
-        classes, targets = _fit_classes(target, goal, training, where, notes)
-        return Fitted(Encoding(tuple(columns), classes), targets, tuple(notes))
-    mean, scale = _moments(goal[training])
-    if scale == 0:
+    if target in table.texts:
+        classes = _fit_classes(target, table.texts[target], texts.get(target), where, notes)
+        return Fitted(Encoding(tuple(columns), classes), tuple(notes))
+    goal = numbers[target]
+    if goal.scale == 0:
         raise JobError(
             where, f"the target column {target!r} holds one value only", "There is nothing to learn."
         )
-    return Fitted(
-        Encoding(tuple(columns), NumberTarget(target, mean, scale)), (goal - mean) / scale, tuple(notes)
-    )
+    return Fitted(Encoding(tuple(columns), NumberTarget(target, goal.mean, goal.scale)), tuple(notes))
 
 
-def keep_rows(table: Table, rows: Rows) -> Table:
-    """Return ``table`` with only ``rows``."""
-    columns: dict[str, Floats | TextColumn] = {
-        name: TextColumn(column.codes[rows], column.values)
-        if isinstance(column, TextColumn)
-        else column[rows]
-        for name, column in table.columns.items()
-    }
-    return Table(table.header, int(rows.sum()), columns, table.notes)
-
-
-def check_target(column: Floats | TextColumn | None, task: Task, target: str, where: str) -> None:
+def check_target(table: Table, task: Task, target: str, where: str) -> None:
     """Raise `JobError` when the target column is absent or not of the task's kind."""
-    if column is None:
+    if target not in table.names:
         raise JobError(
             where, f"has no column {target!r}, the target", "Name one of its columns as the target."
         )
-    if task is Task.REGRESSION and isinstance(column, TextColumn):
+    if task is Task.REGRESSION and target in table.texts:
         raise JobError(
             where,
             f"the target column {target!r} holds text, but the task is regression",
@@ -205,40 +233,34 @@ def check_target(column: Floats | TextColumn | None, task: Task, target: str, wh
         )
 
 
-def _moments(values: Floats) -> tuple[float, float]:
-    """Return mean and standard deviation (of the population), the same on every machine."""
-    if len(values) == 0 or (values == values[0]).all():
-        return (float(values[0]) if len(values) else 0.0), 0.0
-    mean = math.fsum(values) / len(values)
-    return mean, math.sqrt(math.fsum((values - mean) ** 2) / len(values))
-
-
-def _fit_number(name: str, column: Floats, training: Rows, notes: list[str]) -> NumberColumn | None:
-    values = column[training]
-    present = values[~np.isnan(values)]
-    missing = len(values) - len(present)
-    mean, scale = _moments(present)
-    if len(present) == 0 or (scale == 0 and not missing):
-        kind = "has no values" if len(present) == 0 else "holds one value only"
+def _fit_number(name: str, facts: NumberFacts, notes: list[str]) -> NumberColumn | None:
+    if facts.present == 0 or (facts.scale == 0 and not facts.missing):
+        kind = "has no values" if facts.present == 0 else "holds one value only"
         notes.append(f"column {name!r} {kind}: left out")
         return None
-    fill = float(np.median(present))
-    if missing:
+    if facts.missing:
         notes.append(
-            f"column {name!r}: {missing} missing values in the training rows, filled with the median {fill:g}"
-            " and marked by an input of their own"
+            f"column {name!r}: {facts.missing} missing values in the training rows, filled with the median"
+            f" {facts.median:g} and marked by an input of their own"
         )
-    return NumberColumn(name, mean, scale if scale > 0 else 1.0, fill, missing > 0)
+    scale = facts.scale if facts.scale > 0 else 1.0
+    return NumberColumn(name, facts.mean, scale, facts.median, facts.missing > 0)
 
 
-def _fit_category(name: str, column: TextColumn, training: Rows, notes: list[str]) -> CategoryColumn | None:
-    codes = column.codes[training]
-    counts = Counter({column.values[code]: int(n) for code, n in _counted(codes[codes >= 0])})
-    missing = int((codes < 0).sum())
+def _fit_category(
+    name: str, values: tuple[str, ...] | None, facts: TextFacts | None, notes: list[str]
+) -> CategoryColumn | None:
+    if values is None or facts is None:
+        notes.append(
+            f"column {name!r} has more than {VALUES_MAX} different values, or very long ones: left out"
+        )
+        return None
+    counts = {values[code]: int(facts.training[code]) for code in np.flatnonzero(facts.training)}
+    missing, present = facts.missing, int(facts.training.sum())
     if len(counts) + (missing > 0) <= 1:
         notes.append(f"column {name!r} {'holds one value only' if counts else 'has no values'}: left out")
         return None
-    if len(counts) > CATEGORIES_MAX and len(counts) > IDENTIFIER_SHARE * (len(codes) - missing):
+    if len(counts) > CATEGORIES_MAX and len(counts) > IDENTIFIER_SHARE * present:
         notes.append(f"column {name!r} has a value of its own in nearly every row ({len(counts)}): left out")
         return None
     ranked = sorted(counts, key=lambda value: (-counts[value], value))
@@ -256,16 +278,18 @@ def _fit_category(name: str, column: TextColumn, training: Rows, notes: list[str
     return CategoryColumn(name, kept, len(ranked) > CATEGORIES_MAX, missing > 0)
 
 
-def _counted(codes: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
-    found, counts = np.unique(codes, return_counts=True)
-    return list(zip(found.tolist(), counts.tolist(), strict=True))
-
-
 def _fit_classes(
-    target: str, column: TextColumn, training: Rows, where: str, notes: list[str]
-) -> tuple[ClassTarget, npt.NDArray[np.int64]]:
-    used = np.unique(column.codes)
-    classes = _sorted_classes([column.values[code] for code in used])
+    target: str, values: tuple[str, ...] | None, facts: TextFacts | None, where: str, notes: list[str]
+) -> ClassTarget:
+    if values is None or facts is None:
+        raise JobError(
+            where,
+            f"the target column {target!r} holds more than {VALUES_MAX} classes, or very long ones;"
+            f" {CLASSES_MAX} are allowed",
+            "If it holds a quantity, use 'task: regression'.",
+        )
+    used = np.flatnonzero(facts.everywhere)
+    classes = _sorted_classes([values[code] for code in used])
     if len(classes) < 2:
         raise JobError(
             where, f"the target column {target!r} holds one class only", "There is nothing to learn."
@@ -276,12 +300,10 @@ def _fit_classes(
             f"the target column {target!r} holds {len(classes)} classes, more than the {CLASSES_MAX} allowed",
             "If it holds a quantity, use 'task: regression'.",
         )
-    absent = len(used) - len(np.unique(column.codes[training]))
+    absent = len(used) - len(np.flatnonzero(facts.training))
     if absent:
         notes.append(f"{absent} classes of {target!r} occur in no training row: they cannot be learnt")
-    place = {name: index for index, name in enumerate(classes)}
-    of_code = np.array([place.get(value, -1) for value in column.values], dtype=np.int64)
-    return ClassTarget(target, classes), of_code[column.codes]
+    return ClassTarget(target, classes)
 
 
 def _sorted_classes(names: list[str]) -> tuple[str, ...]:
