@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from rich.markup import escape
 from rich.table import Table
 
-from daisychain.core.jobs import JobCard, JobState
+from daisychain.core.jobs import JobState
 from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
+from daisychain.core.queue_view import QueuedJob
 from daisychain.core.view import ChainView
 from daisychain.runtime.agent_status import AgentStatus
 
@@ -61,7 +64,7 @@ def show_status(console: Console, status: AgentStatus) -> None:
     for problem in status.problems:
         console.print(f"[red]problem:[/red] {escape(problem)}")
     if view.jobs:
-        console.print(jobs_table(view.jobs))
+        console.print(jobs_table(view.queue))
 
 
 def show_jobs(console: Console, view: ChainView, folder: Path) -> None:
@@ -69,24 +72,65 @@ def show_jobs(console: Console, view: ChainView, folder: Path) -> None:
     if not view.jobs:
         console.print(f"no jobs. Drop a folder with a job.yaml into {folder}", markup=False)
         return
-    console.print(jobs_table(view.jobs))
+    console.print(jobs_table(view.queue))
+    for name, labels in _shared_names(view).items():
+        console.print(
+            f"[yellow]{len(labels)} jobs are called {escape(name)}: {escape(', '.join(labels))}.[/yellow] "
+            "Their files differ, so each is trained in turn; rename a folder to tell them apart"
+        )
     if any(card.state is JobState.RUNNING for card in view.jobs):
         for line in _standing_by(view):
             console.print(f"[yellow]{escape(line)}[/yellow]")
 
 
-def jobs_table(cards: Sequence[JobCard]) -> Table:
+def _shared_names(view: ChainView) -> dict[str, list[str]]:
+    """Return the names that several jobs have, with what each of these is called."""
+    names: dict[str, list[str]] = {}
+    for job in view.queue:
+        if job.label != job.card.name:
+            names.setdefault(job.card.name, []).append(job.label)
+    return names
+
+
+def jobs_table(jobs: Sequence[QueuedJob]) -> Table:
     """Return the runs as a table, in the order given."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("job", "state", "steps", "run", "reason"):
+    for heading in ("", "job", "state", "steps", "left", "on", "run", "why"):
         table.add_column(heading, overflow="fold")
-    for card in cards:
+    for job in jobs:
+        card = job.card
         style = _STATE_STYLES[card.state]
-        steps = f"{card.step}/{card.steps}" if card.steps else ""
         table.add_row(
-            escape(card.name), f"[{style}]{card.state}[/{style}]", steps, card.run_id, escape(card.reason)
+            str(job.place) if job.place else "",
+            escape(job.label),
+            f"[{style}]{card.state}[/{style}]",
+            f"{card.step}/{card.steps}" if card.steps else "",
+            "" if card.state.ended else duration(job.eta_s),
+            escape(", ".join(job.workers)),
+            card.run_id,
+            escape(card.reason if card.state.ended else job.waits),
         )
     return table
+
+
+def as_records(jobs: Sequence[QueuedJob]) -> list[dict[str, Any]]:
+    """Return the runs for programs: everything of the card and of its place, in one object each."""
+    records: list[dict[str, Any]] = []
+    for job in jobs:
+        record = msgspec.to_builtins(job)
+        records.append({**record.pop("card"), **record})
+    return records
+
+
+def duration(seconds: float | None) -> str:
+    """Return a time to come for people, such as ``2 h 5 min``; ``-`` when it is not known."""
+    if seconds is None:
+        return "-"
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{math.ceil(seconds)} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def show_check(console: Console, check: Check) -> None:

@@ -96,6 +96,7 @@ class Machine:
             effects.append(PersistIncarnation(self._parts.info.incarnation))
         effects += self._wake(now)
         effects += self._take(event, now)
+        self._parts.watch_pace(now)
         if not self._gone and (self._dirty or now >= self._deadline):
             self._dirty = False
             effects += self._advance(now)

@@ -10,8 +10,10 @@ from daisychain.core.ids import ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Membership, Peer
 from daisychain.core.node import NodeInfo, NodeStatus, TrainerState
+from daisychain.core.pace import Pace
 from daisychain.core.pulse import Pulse, chain_part, urgent_part
 from daisychain.core.queue import JobQueue
+from daisychain.core.queue_view import Situation, queue_view
 from daisychain.core.rendezvous import Rendezvous
 from daisychain.core.rng import Rng
 from daisychain.core.settings import CoreSettings
@@ -53,6 +55,7 @@ class Parts:
         self.watch = TrainerWatch(settings)
         self.failures = Failures()
         self.rendezvous = Rendezvous(info, settings, rng)
+        self.pace = Pace()
         self.pulse = Pulse(settings.heartbeat_s, now)
         self.current: RunId | None = None
         self.chosen_at = now
@@ -218,11 +221,28 @@ class Parts:
             if card is not None and card.state is JobState.PAUSED:
                 self.queue.mark(card.run_id, JobState.FINISHED)
 
+    def watch_pace(self, now: float) -> None:
+        """Take note of how far the chain's run is."""
+        card = None if self.current is None else self.queue.get(self.current)
+        if card is not None and card.step:
+            self.pace.seen(card.run_id, card.step, now)
+
+    def situation(self, waiting: str, now: float) -> Situation:
+        """Return what people are told of the queue from."""
+        present = [
+            (p.info.name, p.status.trainer) for p in self.members if p.present and p.status is not None
+        ]
+        card = None if self.current is None else self.queue.get(self.current)
+        pace = None if card is None else self.pace.steps_per_s(card.run_id, card.step, now)
+        here = ((self.info.name, self.watch.status), *present)
+        return Situation(self.current, here, self.available(), pace, waiting)
+
     def view(self, now: float) -> ChainView:
         """Return what this node knows of the chain."""
         phase = self.rendezvous.phase
         coordinated = None if isinstance(phase, Idle) else phase.plan
         world = self.watch.plan or coordinated
+        waiting = phase.waiting if self.election.leading and isinstance(phase, Idle) else ""
         return ChainView(
             cluster_id=self.cluster_id,
             me=self.info,
@@ -235,6 +255,7 @@ class Parts:
             world=self.watch.plan,
             progress=self.watch.progress,
             standby=self.standby,
-            waiting=phase.waiting if self.election.leading and isinstance(phase, Idle) else "",
+            waiting=waiting,
+            queue=queue_view(self.queue.all(), self.situation(waiting, now)),
             caution="" if world is None else world.caution,
         )

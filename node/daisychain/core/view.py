@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from daisychain.core.ids import Address, ClusterId, NodeId, Term
 from daisychain.core.jobs import JobCard
 from daisychain.core.node import NodeInfo, TrainerStatus
+from daisychain.core.queue_view import QueuedJob
 from daisychain.core.reports import Progress
 from daisychain.core.world import WorldPlan
 
@@ -57,6 +58,7 @@ class ChainView:
         progress: the newest progress of this node's trainer in that world.
         standby: why this node does not train; empty when it does or nothing runs.
         waiting: what the coordinator waits for ("2 s of quiet in discovery"); empty otherwise.
+        queue: the same runs as people are told of them, what trains first.
         caution: what a person should know of the world that trains, as far as this node knows it: its own
             trainer's, or the one that it coordinates; empty when there is nothing.
     """
@@ -74,3 +76,4 @@ class ChainView:
     standby: str
     waiting: str
     caution: str = ""
+    queue: tuple[QueuedJob, ...] = ()
