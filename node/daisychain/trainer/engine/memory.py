@@ -14,10 +14,13 @@ ROOT = Path("/")
 CGROUP_MOUNT, MEMBERSHIP = "sys/fs/cgroup", "proc/self/cgroup"
 
 _FILES = {
-    2: ("memory.max", "memory.current", "inactive_file"),
-    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    2: ("memory.max", "memory.current", ("inactive_file", "active_file")),
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file")),
 }
-"""By version of the control groups: limit, use, and what of it (in ``memory.stat``) is given up at need."""
+"""By version of the control groups: limit, use, and what of it (in ``memory.stat``) is given up at need.
+
+That is the page cache: a mapped table that was read is all over it.
+"""
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # mallopt(3)
 TRIM_BYTES = 256 << 20
@@ -82,12 +85,12 @@ def _groups(root: Path) -> Iterator[tuple[int, Path]]:
 
 def _left(version: int, group: Path) -> int | None:
     """Return the bytes that ``group`` may still take; None when it has no limit."""
-    limit_file, used_file, inactive = _FILES[version]
+    limit_file, used_file, page_cache = _FILES[version]
     try:
         limit, used = int((group / limit_file).read_text()), int((group / used_file).read_text())
     except (OSError, ValueError):  # "max", or no such group here
         return None
-    return limit - max(0, used - _fact(group / "memory.stat", inactive))
+    return limit - max(0, used - sum(_fact(group / "memory.stat", name) for name in page_cache))
 
 
 def _fact(path: Path, name: str) -> int:

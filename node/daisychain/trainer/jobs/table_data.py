@@ -22,7 +22,6 @@ import numpy.typing as npt
 
 from daisychain.errors import JobError
 from daisychain.trainer.jobs.streaming.blocks import (
-    Block,
     Blocks,
     Cells,
     Codes,
@@ -300,7 +299,7 @@ class _Reading:
         while some := list(islice(numbered, block_rows(len(rows.header)))):
             lines = [line for _, line in some]
             by_column = list(zip(*(row for row, _ in some), strict=True))
-            block = {
+            block: dict[str, Cells] = {
                 name: builder.take(by_column[place], lines)
                 for place, (name, builder) in zip(places, self._builders.items(), strict=True)
             }
@@ -315,14 +314,9 @@ class _Reading:
             self._keep(block)
         return True
 
-    def _keep(self, block: Block) -> None:
-        goal = None if self._wanted.target is None else block.get(self._wanted.target)
-        if goal is not None:
-            kept = rows_with_target(goal)
-            lost = len(kept) - int(kept.sum())
-            if lost:
-                self._lost += lost
-                block = {name: cells[kept] for name, cells in block.items()}
+    def _keep(self, block: dict[str, Cells]) -> None:
+        block, lost = keep_rows(block, self._wanted.target)
+        self._lost += lost
         self._store.append(block)
 
     def table(self, header: tuple[str, ...]) -> Table:
@@ -349,6 +343,16 @@ class _Reading:
             if isinstance(builder, TextBuilder)
         }
         return Table(header, tuple(self._builders), texts, self._store, self._lost, tuple(notes))
+
+
+def keep_rows(block: dict[str, Cells], target: str | None) -> tuple[dict[str, Cells], int]:
+    """Return the rows of ``block`` that have a ``target`` (None: all), and how many have none."""
+    goal = None if target is None else block.get(target)
+    if goal is None:
+        return block, 0
+    kept = rows_with_target(goal)
+    lost = len(kept) - int(kept.sum())
+    return ({name: cells[kept] for name, cells in block.items()} if lost else block), lost
 
 
 def rows_with_target(cells: Cells) -> npt.NDArray[np.bool_]:

@@ -34,6 +34,10 @@ from daisychain.trainer.jobs.table_encoding import (
     check_target,
     fit,
 )
+from daisychain.trainer.jobs.table_npz import read_npz
+
+NPZ = ".npz"
+"""How the name of a table of numpy arrays ends; all others are CSV."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +230,8 @@ def _read(data: Path, model: TableModel, store: StoredBlocks) -> Table:
     """Return the rows that have a target."""
     where, classification = model.data, model.task is Task.CLASSIFICATION
     wanted = Wanted(model.ignore, (model.target,) if classification else (), model.target)
-    table = read_table(data, where, wanted, store)
+    read = read_npz if model.data.lower().endswith(NPZ) else read_table
+    table = read(data, where, wanted, store)
     check_target(table, model.task, model.target, where)
     unknown = [name for name in model.ignore if name not in table.header]
     if unknown:

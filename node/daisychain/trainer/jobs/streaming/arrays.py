@@ -83,7 +83,9 @@ class ArrayWriter:
         self._unsynced = 0
 
     def append(self, rows: npt.NDArray[np.generic]) -> None:
-        """Write the next rows."""
+        """Write the next rows; there may be none."""
+        if len(rows) == 0:
+            return
         self._waiting += np.ascontiguousarray(rows, dtype=self._dtype).data.cast("B")
         whole = len(self._waiting) // HASHED_BYTES * HASHED_BYTES
         if whole:

@@ -19,8 +19,9 @@ BLOCK_CELLS = 1 << 19
 BLOCK_ROWS_MAX = 1 << 16
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Codes = npt.NDArray[np.int32]
-Cells = Floats | Codes
+Cells = Floats | Singles | Codes
 """One column of a block: numbers (NaN is missing), or text by code (-1 is missing)."""
 
 Block = Mapping[str, Cells]
