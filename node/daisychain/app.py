@@ -22,6 +22,7 @@ from daisychain.core.machine import Machine
 from daisychain.core.node import NodeInfo
 from daisychain.core.reports import Report, RunFinished
 from daisychain.errors import ConfigError, NetworkError
+from daisychain.host.bundles.fetched import FetchedCopies
 from daisychain.host.clock import SystemClock
 from daisychain.host.gpu import choose_device, list_gpus
 from daisychain.host.hardware import WINDOWS_REMEDY, Hardware, hardware, why_no_training
@@ -30,6 +31,9 @@ from daisychain.host.machine_id import machine_id
 from daisychain.host.state_folder import StateFolder
 from daisychain.host.storage import make_folder
 from daisychain.host.versions import torch_version
+from daisychain.net.bundles.client import BundleClient
+from daisychain.net.bundles.server import BundleServer
+from daisychain.net.bundles.settings import BundleSettings
 from daisychain.net.discovery.discovery import Discovery
 from daisychain.net.discovery.sources import Announcement
 from daisychain.net.discovery.tailnet import read_tailnet
@@ -49,10 +53,13 @@ from daisychain.runtime.agent_api import AgentApi
 from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
 from daisychain.runtime.alone import Alone, claim_alone
 from daisychain.runtime.driver import Driver, DriverSettings
+from daisychain.runtime.fetcher import Fetcher
+from daisychain.runtime.landing import JobLanding, LandingPlace
 from daisychain.runtime.notes import start_logging
 from daisychain.runtime.performer import Hands, Memory
 from daisychain.runtime.remember import Remembered, remember, take_new_id
 from daisychain.runtime.scanner import Scanner, TrainingWishes
+from daisychain.runtime.shelf import JobShelf
 from daisychain.runtime.supervisor import Supervisor, TrainerEvents
 from daisychain.runtime.user_requests import UserRequests
 
@@ -169,6 +176,15 @@ class _Agent:
         self._anew: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._unproven = ""
         self._refusals = RefusalLog(log.warning, self._clock.monotonic)
+        self._scanner = Scanner(
+            me.identity.node_id,
+            me.state,
+            config.jobs_folder,
+            JobFolderSettings(),
+            TrainingWishes(config.min_nodes, config.checkpoint_every_s, config.cache_max_bytes or 0),
+        )
+        settings = BundleSettings()
+        self._server = BundleServer(JobShelf(self._scanner.bundle, self._scanner.read_manifest), settings)
         self._transport = Transport(
             me.identity,
             me.key,
@@ -177,17 +193,18 @@ class _Agent:
             refusals=self._refusals,
             on_clone=self._met_clone,
         )
+        self._transport.have_answered(self._server)
+        client = BundleClient(self._transport.contexts, settings)
+        landing = JobLanding(
+            LandingPlace(me.state.incoming, config.jobs_folder, config.fetched_max_bytes),
+            FetchedCopies(me.state.fetched, config.jobs_folder),
+            self._clock,
+        )
+        self._fetcher = Fetcher(client, (client.pace, self._server.pace), landing, self._in_use, self._post)
         self._supervisor = Supervisor(
             config.supervisor_settings(choice.name, facts.cores),
             os.environ,
             TrainerEvents(self._reported, self._exited),
-        )
-        self._scanner = Scanner(
-            me.identity.node_id,
-            me.state,
-            config.jobs_folder,
-            JobFolderSettings(),
-            TrainingWishes(config.min_nodes, config.checkpoint_every_s, config.cache_max_bytes or 0),
         )
         self._machine: Machine
         self._hands: Hands
@@ -235,7 +252,7 @@ class _Agent:
             Memory(me.record, me.ledger, me.state.runs, info),
             agent._transport,
             agent._supervisor,
-            agent._scanner,
+            (agent._scanner, agent._fetcher),
             agent._clock,
         )
         agent._driver = Driver(agent._machine, hands, agent._clock, DriverSettings())
@@ -283,6 +300,7 @@ class _Agent:
 
     async def close(self) -> None:
         """Take everything down: nothing of this agent remains."""
+        await self._fetcher.close()
         await asyncio.gather(
             self._discovery.close(), self._supervisor.close("the node leaves"), self._transport.close()
         )
@@ -328,6 +346,11 @@ class _Agent:
             f"{named} has the same node id (a copied state folder); this node took a new one"
         )
 
+    def _in_use(self) -> frozenset[str]:
+        """Return the digests of the jobs of which a run has not ended."""
+        jobs = self._machine.view(self._clock.monotonic()).jobs
+        return frozenset(card.digest for card in jobs if not card.state.ended)
+
     def _status(self) -> AgentStatus:
         now = self._clock.monotonic()
         states = self._discovery.states()
@@ -341,6 +364,7 @@ class _Agent:
             uptime_s=now - self._began_at,
             refusals=self._refusals.total,
             shed=self._driver.shed,
+            fetches=self._fetcher.views(),
             problems=(*self._me.problems, *filter(None, [self._unproven, self._scanner.problem])),
         )
 

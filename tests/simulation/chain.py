@@ -24,6 +24,7 @@ class Plan:
 
     ``max_nodes``: of the first job; 0 = as many as there are.
     ``wrong_clocks``: the nodes disagree by years on the day, and so on when a job was submitted.
+    ``dropped_on``: the nodes that have the job's folder from the start; None = all of them.
     """
 
     seed: int
@@ -34,6 +35,7 @@ class Plan:
     settings: CoreSettings = CoreSettings()  # noqa: RUF009 - frozen
     wrong_clocks: bool = False
     max_nodes: int = 0
+    dropped_on: tuple[int, ...] | None = None
 
 
 class SimChain:
@@ -50,24 +52,35 @@ class SimChain:
             SimNode(index, self.network, self._rooms, self.time, make) for index in range(plan.nodes)
         ]
         self._steps: dict[RunId, int] = {}
+        self.jobs: list[JobCard] = []
         self._healed = False
         self._paused = False
         self.cancelled: set[RunId] = set()
         self.may_fail: set[RunId] = set()  # a node that fails at it may be alone just then
         self.bad = self._rooms.bad
         Liveness(self.nodes, self.network, self.time)
-        self.add_job("digits", plan.steps, 1.0, plan.max_nodes)
+        self.first = self.add_job("digits", plan.steps, 1.0, plan.max_nodes, plan.dropped_on)
 
     # -- what is done to it ------------------------------------------------------------------------
 
-    def add_job(self, name: str, steps: int, submitted_at: float, max_nodes: int = 0) -> JobCard:
-        """Put a job into the folder of every node (seen by those that start later)."""
+    def add_job(
+        self,
+        name: str,
+        steps: int,
+        submitted_at: float,
+        max_nodes: int = 0,
+        dropped_on: tuple[int, ...] | None = None,
+    ) -> JobCard:
+        """Put a job into the folder of every node, or of these (seen by those that start later)."""
         card = JobCard(RunId(f"{name}-1"), name, f"digest of {name}", submitted_at, max_nodes=max_nodes)
         self._steps[card.run_id] = steps
+        self.jobs.append(card)
         for index, node in enumerate(self.nodes):
+            node.steps = self._steps
+            if dropped_on is not None and index not in dropped_on:
+                continue
             off_s = -1e6 * (index * 7 % 5) if self._wrong_clocks else 0.0
             node.jobs = (*node.jobs, replace(card, submitted_at=submitted_at + off_s))
-            node.steps = self._steps
         return card
 
     def start(self, index: int) -> None:
@@ -176,23 +189,23 @@ class SimChain:
     def spoil_sample(self, step: int) -> None:
         """Put a sample into ``step`` of the first job that no node can compute."""
         self.time.tell(f"a sample of step {step} is spoilt")
-        self.bad.samples.add((self.nodes[0].jobs[0].run_id, step))
+        self.bad.samples.add((self.first.run_id, step))
 
     def spoil_on(self, index: int, step: int) -> None:
         """Have a node fail whenever it computes a part of ``step`` of the first job."""
         self.time.tell(f"n{index} cannot compute its part of step {step}")
-        self.bad.fail_on(self.nodes[index].id, self.nodes[0].jobs[0].run_id, step)
+        self.bad.fail_on(self.nodes[index].id, self.first.run_id, step)
 
     def newest_step(self) -> int:
         """Return the greatest step of the first job that any trainer ever held."""
-        return self._rooms.promises.newest_step(self.nodes[0].jobs[0].run_id)
+        return self._rooms.promises.newest_step(self.first.run_id)
 
     def rescan(self, index: int) -> None:
         """A node looks into its jobs folder."""
         self.nodes[index].post(JobsScanned(self.nodes[index].jobs))
 
     def submit(self, index: int, card: JobCard) -> None:
-        """A user queues a run on one node; the others have its folder too."""
+        """A user queues a run on one node; whoever has its folder looks there."""
         self._hurt(*range(len(self.nodes)))
         for other in range(len(self.nodes)):
             self.rescan(other)

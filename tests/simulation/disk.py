@@ -15,6 +15,7 @@ class Disk:
 
     Attributes:
         saved: step and content of the newest checkpoint of each run that goes on.
+        chunks: of each folder that it fetches, how many are there.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Disk:
     incarnation: int = 0
     ledger: dict[RunId, JobCard] = field(default_factory=dict)
     saved: dict[RunId, tuple[int, str]] = field(default_factory=dict)
+    chunks: dict[RunId, int] = field(default_factory=dict)
 
     def write_term(self, term: Term) -> None:
         """A term never falls on it."""

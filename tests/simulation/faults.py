@@ -139,18 +139,17 @@ def strike(chain: SimChain, blow: Strike) -> None:
             chain.network.weather = replace(calm, lost=0.1, twice=0.1, late=0.1)
             later(partial(chain.becalm, calm))
         case Fault.SUBMIT:
-            chain.submit(index, chain.add_job(f"job {blow.other}", 1 + blow.other % 20, 2.0 + blow.lasting_s))
+            here = (index,) if blow.lasting_s > 2.0 else None  # dropped on one node, or copied to all
+            card = chain.add_job(f"job {blow.other}", 1 + blow.other % 20, 2.0 + blow.lasting_s, 0, here)
+            chain.submit(index, card)
         case Fault.CANCEL:
-            jobs = chain.nodes[index].jobs
-            chain.cancel(index, jobs[blow.other % len(jobs)].run_id)
+            chain.cancel(index, chain.jobs[blow.other % len(chain.jobs)].run_id)
         case Fault.PAUSE:
-            jobs = chain.nodes[index].jobs
-            run_id = jobs[blow.other % len(jobs)].run_id
+            run_id = chain.jobs[blow.other % len(chain.jobs)].run_id
             chain.pause(index, run_id)
             later(partial(chain.resume, other, run_id))
         case Fault.PAUSE_FOR_GOOD:
-            jobs = chain.nodes[index].jobs
-            chain.pause(index, jobs[blow.other % len(jobs)].run_id)
+            chain.pause(index, chain.jobs[blow.other % len(chain.jobs)].run_id)
         case Fault.RETRY:
             chain.retry(index)
         case _:

@@ -27,8 +27,8 @@ class _Mark:
 class Liveness:
     """Looks twice a second at every group of nodes that reach each other and nobody else.
 
-    While all its members are sound, and some run goes on that is not paused, such a group has to commit
-    steps: a lone node, either half of a parted chain, or the whole of it.
+    While all its members are sound, and a run of which one of them has the folder goes on and is not paused,
+    such a group has to commit steps: a lone node, either half of a parted chain, or the whole of it.
     """
 
     def __init__(self, nodes: Sequence[SimNode], network: Network, time: Timeline) -> None:
@@ -80,6 +80,7 @@ class Liveness:
 
 
 def _wanting(group: list[SimNode]) -> bool:
-    """Whether some run has not ended and is not paused."""
-    states = {card.state for node in group for card in node.cards()}
-    return not states.isdisjoint({JobState.QUEUED, JobState.RUNNING})
+    """Whether some run has not ended, nor is paused, whose folder one of them has."""
+    held = {card.digest for node in group for card in node.jobs}
+    going = (JobState.QUEUED, JobState.RUNNING)
+    return any(card.state in going and card.digest in held for node in group for card in node.cards())

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
 from daisychain.core.effects import (
     CloseLink,
     Dial,
+    DropFetch,
     Effect,
+    Fetch,
     KillTrainer,
     Leave,
     Note,
+    PaceBundles,
     PersistIncarnation,
     PersistTerm,
     RecordJob,
@@ -23,13 +27,14 @@ from daisychain.core.effects import (
 )
 from daisychain.core.events import CandidateSeen, Event, JobsScanned, TimerFired, TrainerExited
 from daisychain.core.ids import Address, ClusterId, NodeId, RunId, Term
-from daisychain.core.jobs import JobCard
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.machine import Machine
 from daisychain.core.messages import Heartbeat, PlanWorld
 from daisychain.core.node import NodeInfo
 from daisychain.core.orders import FormWorld
 from daisychain.core.settings import CoreSettings
 from simulation.disk import Disk
+from simulation.folders import SimFetch
 from simulation.network import Network
 from simulation.rooms import Rooms
 from simulation.timeline import Timeline
@@ -72,6 +77,7 @@ class SimNode:
         self.hurts = 0
         self.fuse: int | None = None
         self.trainer: SimTrainer | None = None
+        self.fetch: SimFetch | None = None
         self.machine: Machine | None = None
         self.jobs: tuple[JobCard, ...] = ()
         self.steps: dict[RunId, int] = {}
@@ -111,6 +117,10 @@ class SimNode:
     def sound(self) -> bool:
         """Whether nothing holds it up."""
         return self.up and not self.frozen and (self.trainer is None or not self.trainer.frozen)
+
+    def found(self, card: JobCard) -> JobCard:
+        """Return the card that its scanner makes of a folder that was fetched: what its ledger knows."""
+        return self.disk.ledger.get(card.run_id, replace(card, state=JobState.QUEUED, step=0))
 
     def clock(self) -> float:
         """Return its own monotonic time."""
@@ -257,6 +267,7 @@ class SimNode:
         self.up, self.frozen, self.machine, self.told = False, False, None, None
         self.life += 1
         trainer, self.trainer = self.trainer, None
+        self.fetch = None
         if trainer is not None:
             trainer.exit("its agent died")
         self._network.died(self)
@@ -293,6 +304,13 @@ class SimNode:
                     self._rooms.promises.gives(self, order.plan)
                 if self.trainer is not None and self.trainer.run_id == run_id:
                     self.trainer.order(order)
+            case Fetch():
+                self._fetch(effect)
+            case DropFetch():
+                if self.fetch is not None:
+                    self.fetch.drop()
+            case PaceBundles():
+                pass
             case Note(_, text):
                 self._time.tell(f"{self.name}: {text}")
             case Leave(reason):
@@ -300,6 +318,14 @@ class SimNode:
                 self._end()
             case _:
                 assert_never(effect)
+
+    def _fetch(self, order: Fetch) -> None:
+        """Begin to fetch a folder, or go on from other peers."""
+        if self.fetch is not None:
+            self.fetch.drop()
+        names = ", ".join(source.name for source in order.sources)
+        self._time.tell(f"{self.name} fetches {order.card.run_id} from {names}")
+        self.fetch = SimFetch(self, order, self._network, self._time)
 
     def _stop_trainer(self, reason: str, delay_s: float) -> None:
         trainer = self.trainer

@@ -49,6 +49,7 @@ class Scenario:
         plan = self.plan
         lines = [
             f"{plan.nodes} nodes, {plan.steps} steps of {plan.step_s:g} s, {plan.weather}",
+            *([] if plan.dropped_on is None else [f"the job lies on {plan.dropped_on} alone"]),
             f"they start at {', '.join(f'{start:.3f}' for start in self.starts)} s; "
             f"{self.warm_up_s:.3f} s later:",
             *(f"  {blow}" for blow in self.strikes),
@@ -79,7 +80,14 @@ def draw(seed: int, sizes: Mapping[int, int] = SMALL) -> Scenario:
         late=dice.choice([0.0, 0.05]) if bad else 0.0,
     )
     steps = dice.choice([dice.randrange(5, 40), LONG_STEPS])
-    plan = Plan(seed, nodes, steps, weather=weather, wrong_clocks=dice.random() < 0.1)
+    plan = Plan(
+        seed,
+        nodes,
+        steps,
+        weather=weather,
+        wrong_clocks=dice.random() < 0.1,
+        dropped_on=_dropped_on(seed, nodes),
+    )
     starts = tuple(dice.choice([0.0, 0.0, dice.uniform(0.0, 4.0)]) for _ in range(nodes))
     strikes = _strikes(dice)
     alone = dice.random() < 0.1
@@ -88,6 +96,14 @@ def draw(seed: int, sizes: Mapping[int, int] = SMALL) -> Scenario:
     left_alone_s = LIVELY_S + 1.0 if alone else 0.0
     plan = replace(plan, max_nodes=dice.choice([0, 0, 0, 1, 2]))
     return Scenario(plan, starts, dice.uniform(2.0, 4.5), strikes, left_alone_s)
+
+
+def _dropped_on(seed: int, nodes: int) -> tuple[int, ...] | None:
+    """Return the nodes that have the folder from the start; by dice of its own: all else stays as it was."""
+    dice = random.Random(seed * 104_729 + 3)
+    if dice.random() < 0.5:
+        return None
+    return tuple(sorted(dice.sample(range(nodes), dice.choice([1, 1, max(1, nodes // 2)]))))
 
 
 def _strikes(dice: random.Random) -> tuple[Strike, ...]:

@@ -101,11 +101,11 @@ class ChainRules(RuleBasedStateMachine):
     @rule(node=NODES, ahead=st.integers(1, 3))
     def a_node_cannot_compute_its_part(self, node: int, ahead: int) -> None:
         self.chain.spoil_on(self._index(node), self.chain.newest_step() + ahead)
-        self.chain.may_fail.add(self.chain.nodes[0].jobs[0].run_id)
+        self.chain.may_fail.add(self.chain.first.run_id)
 
     @rule(node=NODES)
     def a_job_is_cancelled(self, node: int) -> None:
-        card = self.chain.nodes[0].jobs[0]
+        card = self.chain.first
         self.chain.cancel(self._index(node), card.run_id)
 
     @rule(node=NODES)

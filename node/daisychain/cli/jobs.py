@@ -21,4 +21,4 @@ def jobs(state_folder: StateFolder = None, json: Json = False) -> None:
             return
         from daisychain.cli.render import show_jobs
 
-        show_jobs(out(), client.status().view, config.jobs_folder)
+        show_jobs(out(), client.status(), config.jobs_folder)

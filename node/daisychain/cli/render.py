@@ -15,7 +15,7 @@ from daisychain.core.jobs import JobState
 from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
 from daisychain.core.queue_view import QueuedJob
 from daisychain.core.view import ChainView
-from daisychain.runtime.agent_status import AgentStatus
+from daisychain.runtime.agent_status import AgentStatus, FetchView
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,14 +61,17 @@ def show_status(console: Console, status: AgentStatus) -> None:
         )
     if view.waiting:
         console.print(f"waiting for {escape(view.waiting)}")
+    for line in fetching(status.fetches):
+        console.print(escape(line))
     for problem in status.problems:
         console.print(f"[red]problem:[/red] {escape(problem)}")
     if view.jobs:
         console.print(jobs_table(view.queue))
 
 
-def show_jobs(console: Console, view: ChainView, folder: Path) -> None:
-    """Print the queue, and who does not train along with what runs."""
+def show_jobs(console: Console, status: AgentStatus, folder: Path) -> None:
+    """Print the queue, what is being fetched, and who does not train along with what runs."""
+    view = status.view
     if not view.jobs:
         console.print(f"no jobs. Drop a folder with a job.yaml into {folder}", markup=False)
         return
@@ -78,6 +81,8 @@ def show_jobs(console: Console, view: ChainView, folder: Path) -> None:
             f"[yellow]{len(labels)} jobs are called {escape(name)}: {escape(', '.join(labels))}.[/yellow] "
             "Their files differ, so each is trained in turn; rename a folder to tell them apart"
         )
+    for line in fetching(status.fetches):
+        console.print(escape(line))
     if any(card.state is JobState.RUNNING for card in view.jobs):
         for line in _standing_by(view):
             console.print(f"[yellow]{escape(line)}[/yellow]")
@@ -90,6 +95,21 @@ def _shared_names(view: ChainView) -> dict[str, list[str]]:
         if job.label != job.card.name:
             names.setdefault(job.card.name, []).append(job.label)
     return names
+
+
+def fetching(fetches: Sequence[FetchView]) -> list[str]:
+    """Return a line for each bundle on its way: ``fetching jobs/digits: 34 of 200 MB from ada, bob``."""
+    lines = []
+    for fetch in fetches:
+        what = f"jobs/{fetch.name}" + ("/result" if fetch.part == "result" else "")
+        done = f"{_megabytes(fetch.done_bytes)} of {_megabytes(fetch.size_bytes)} MB"
+        known = done if fetch.size_bytes else "asking what it holds"
+        lines.append(f"fetching {what}: {known} from {', '.join(fetch.sources) or 'nobody just now'}")
+    return lines
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.0f}" if size_bytes >= 9.5e6 else f"{size_bytes / 1e6:.2g}"
 
 
 def jobs_table(jobs: Sequence[QueuedJob]) -> Table:

@@ -104,6 +104,49 @@ class Note:
     key: str = ""
 
 
+class Part(StrEnum):
+    """What of a run can be fetched from a peer."""
+
+    FOLDER = "job"  # the files that it is trained from
+    RESULT = "result"  # what came out of it
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A node that has what is to be fetched. ``address``: where our dial reached it."""
+
+    node_id: NodeId
+    name: str
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Fetch this part of a run from these nodes, or go on from these alone if it is under way.
+
+    Ends once in Fetched or FetchFailed, unless it is dropped. What was fetched and verified before is kept.
+    """
+
+    card: JobCard
+    part: Part
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropFetch:
+    """Fetch this no longer; what is verified is kept for another time. No event follows."""
+
+    run_id: RunId
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class PaceBundles:
+    """Move bundles, in and out, at no more than so many bytes a second each; 0 = as fast as it goes."""
+
+    bytes_per_s: float
+
+
 @dataclass(frozen=True, slots=True)
 class Leave:
     """Everything that a leave asks for was said: end the agent now."""
@@ -122,6 +165,9 @@ Effect = (
     | StopTrainer
     | KillTrainer
     | Tell
+    | Fetch
+    | DropFetch
+    | PaceBundles
     | Note
     | Leave
 )

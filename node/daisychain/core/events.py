@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from daisychain.core.effects import Part
 from daisychain.core.ids import Address, ClusterId, NodeId, RunId
 from daisychain.core.jobs import JobCard
 from daisychain.core.messages import Message
@@ -127,6 +128,23 @@ class PauseAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Fetched:
+    """A part of a run is whole and in its place; of a job's folder JobsScanned tells in a moment."""
+
+    run_id: RunId
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """A part of a run could not be fetched; ``reason`` names the nodes and what each did wrong."""
+
+    run_id: RunId
+    part: Part
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class LeaveAsked:
     """The node shall leave in good order (SIGTERM)."""
 
@@ -151,6 +169,8 @@ Event = (
     | SubmitAsked
     | CancelAsked
     | PauseAsked
+    | Fetched
+    | FetchFailed
     | LeaveAsked
     | TimerFired
 )

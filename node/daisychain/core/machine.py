@@ -25,6 +25,8 @@ from daisychain.core.events import (
     CandidateSeen,
     DialFailed,
     Event,
+    Fetched,
+    FetchFailed,
     InboundLost,
     JobsScanned,
     LeaveAsked,
@@ -55,6 +57,7 @@ from daisychain.core.node import NodeInfo
 from daisychain.core.parts import Parts
 from daisychain.core.reports import Progress
 from daisychain.core.settings import CoreSettings
+from daisychain.core.spreading import spread
 from daisychain.core.view import ChainView
 
 
@@ -145,6 +148,11 @@ class Machine:
             case TrainerExited():
                 note = parts.watch.exited(event.run_id, event.reason, now)
                 return [Note(Level.WARNING, note, "trainer")] if note else []
+            case Fetched():
+                parts.folders.arrived(event.run_id, now)
+                return []
+            case FetchFailed():
+                return parts.folders.failed(event.run_id, event.reason, now)
             case LeaveAsked():
                 return self._leave(event.reason)
             case TimerFired():
@@ -280,6 +288,7 @@ class Machine:
         parts.end_what_was_paused_too_late()
         card = parts.choose(now)
         effects += parts.watch.watch(now)
+        effects += spread(parts, now)
         effects += training.tend_trainer(parts, card or parts.foreseen(), now)
         again = False
         roll = parts.roll(card)

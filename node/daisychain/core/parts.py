@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from daisychain.core.candidates import Candidates
 from daisychain.core.compute_world import Applicant
+from daisychain.core.effects import Part
 from daisychain.core.election import Election, Voice
 from daisychain.core.failures import Failures
+from daisychain.core.fetching import Fetching
 from daisychain.core.ids import ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.membership import Health, Membership, Peer
@@ -31,6 +33,8 @@ class Parts:
         current: the run that the chain trains, as far as this node knows.
         chosen_at: since when.
         standby: why this node does not train it; empty when it does.
+        folders: the folders of runs that this node fetches.
+        bundle_pace: bytes a second at which bundles may move; 0 = as fast as it goes.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a node is made of; see Machine
@@ -60,6 +64,8 @@ class Parts:
         self.current: RunId | None = None
         self.chosen_at = now
         self.standby = ""
+        self.folders = Fetching(Part.FOLDER, settings)
+        self.bundle_pace = 0.0
 
     def voice(self, peer: Peer, status: NodeStatus) -> Voice:
         """Return what a peer has to say in an election."""
@@ -187,6 +193,7 @@ class Parts:
             self.watch.deadline(now),
             self.rendezvous.deadline(now) if self.election.leading else None,
             self.candidates.deadline(now, self.unwanted()),
+            self.folders.deadline(),
             self.pulse.deadline(),
         ]
         return min(deadline for deadline in deadlines if deadline is not None)

@@ -44,6 +44,11 @@ class CoreSettings:
             known peer.
         candidate_max_s: the longest wait for an address that never was a peer.
         candidates_max: addresses remembered: bounds what discovery can make us hold.
+        fetch_retry_s, fetch_retry_max_s: wait before a fetch that failed is tried again; doubles each time.
+        fetched_s: a folder that arrived is asked for again after so long only: hashing it takes its time.
+        link_bytes_per_s: the link that bundles are to be gentle to, 100 Mbit/s.
+        bundle_slowdown: by so much a step may take longer for the bundles that move beside it, at most; the
+            promise is 0.2, the rest is for what else they cost. See `pace_beside_training`.
         peers_max: nodes remembered; further ones are strangers.
         strangers_max: strangers remembered for the view.
     """
@@ -79,5 +84,10 @@ class CoreSettings:
     redial_max_s: float = 2.0
     candidate_max_s: float = 15.0
     candidates_max: int = 512
+    fetch_retry_s: float = 1.0
+    fetch_retry_max_s: float = 60.0
+    fetched_s: float = 300.0
+    link_bytes_per_s: float = 12.5e6
+    bundle_slowdown: float = 0.12
     peers_max: int = 64
     strangers_max: int = 64

@@ -10,24 +10,19 @@ from daisychain.core.node import NodeInfo, TrainerState, TrainerStatus
 from daisychain.core.queue import JobQueue
 
 
-def cannot_train(card: JobCard, queue: JobQueue, me: NodeInfo, coordinator: NodeInfo, crashes: str) -> str:
+def cannot_train(
+    card: JobCard, queue: JobQueue, me: NodeInfo, coordinator: NodeInfo, crashes: str, no_folder: str
+) -> str:
     """Return why this node starts no trainer for the chain's run; empty when it does.
 
-    ``crashes``: why it gave up starting one.
+    ``crashes``: why it gave up starting one. ``no_folder``: how far it is with fetching the folder.
     """
     reason = mismatch(coordinator, me)
     if reason:
         return reason
     if crashes:
         return crashes
-    if queue.holds(card):
-        return ""
-    if queue.differs(card):
-        return (
-            f"this node's folder jobs/{card.name} holds other files than the one that the chain trains: "
-            "it is another job, and waits for its turn"
-        )
-    return f"this node has no folder jobs/{card.name}: copy it here to train along"
+    return "" if queue.holds(card) else no_folder
 
 
 def standing_by(trainer: TrainerStatus, card: JobCard, barred: str, training: Sequence[str] = ()) -> str:

@@ -10,6 +10,7 @@ from daisychain.core.messages import OfferBlob, PlanWorld
 from daisychain.core.node import TrainerState
 from daisychain.core.parts import Parts
 from daisychain.core.reports import LocalBlob, Pong, Progress, Report
+from daisychain.core.spreading import why_no_folder
 from daisychain.core.standby import cannot_train, standing_by
 from daisychain.core.world import WorldPlan
 from daisychain.core.world_phase import Post
@@ -52,7 +53,10 @@ def tend_trainer(parts: Parts, card: JobCard | None, now: float) -> list[Effect]
         peer = None if leader is None else parts.members.get(leader)
         boss = parts.info if peer is None else peer.info
         alien = mismatch(boss, parts.info)
-        barred = cannot_train(card, parts.queue, parts.info, boss, parts.watch.gave_up(card.run_id))
+        no_folder = why_no_folder(parts, card)
+        barred = cannot_train(
+            card, parts.queue, parts.info, boss, parts.watch.gave_up(card.run_id), no_folder
+        )
     loaded = parts.watch.status.run_id
     known = None if loaded is None else parts.queue.get(loaded)
     stop_reason = ""

@@ -34,8 +34,8 @@ class StateFolder:
 
     Layout: ``daisychain.yaml`` (configuration), ``cluster.key``, ``identity/`` (certificate and node
     key), ``record.json`` (term, incarnation), ``ledger.json`` (runs), ``runs/<run id>/`` (each run's
-    log, journal and checkpoints), ``cache/`` (converted data, the trainer's), ``agent.log``,
-    ``agent.sock``, ``lock``.
+    log, journal and checkpoints), ``cache/`` (converted data, the trainer's), ``incoming/`` (what is
+    being fetched), ``fetched.json`` (what was), ``agent.log``, ``agent.sock``, ``lock``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -68,6 +68,16 @@ class StateFolder:
         folder = self.path / "cache"
         make_folder(folder)
         return folder
+
+    @property
+    def incoming(self) -> Path:
+        """Where the chunks of what is fetched lie until it is whole."""
+        return self.path / "incoming"
+
+    @property
+    def fetched(self) -> Path:
+        """The record of the job folders that are fetched copies."""
+        return self.path / "fetched.json"
 
     @property
     def log(self) -> Path:

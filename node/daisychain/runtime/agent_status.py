@@ -18,6 +18,24 @@ class DiscoveryView:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchView:
+    """A job's folder or a result that this node fetches.
+
+    Attributes:
+        name: the job's.
+        part: ``job`` or ``result``.
+        done_bytes, size_bytes: how far it is; 0 of 0 while it is not known what it holds.
+        sources: the names of the nodes that have it.
+    """
+
+    name: str
+    part: str
+    done_bytes: int
+    size_bytes: int
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AgentStatus:
     """Everything that `daisychain status` shows.
 
@@ -31,6 +49,7 @@ class AgentStatus:
         refusals: connections sent away since its start.
         shed: messages of peers dropped because the agent could not keep up.
         problems: what a person should know: a damaged ledger, a folder that cannot be read.
+        fetches: what this node fetches from others just now.
     """
 
     view: ChainView
@@ -43,6 +62,7 @@ class AgentStatus:
     refusals: int
     shed: int
     problems: tuple[str, ...]
+    fetches: tuple[FetchView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,15 @@ from typing import Protocol, assert_never
 from daisychain.core.effects import (
     CloseLink,
     Dial,
+    DropFetch,
     Effect,
+    Fetch,
     KillTrainer,
     Leave,
     Level,
     Note,
+    PaceBundles,
+    Part,
     PersistIncarnation,
     PersistTerm,
     RecordJob,
@@ -35,7 +39,19 @@ from daisychain.host.state_folder import NodeRecord
 from daisychain.runtime.notes import NoteLog
 from daisychain.runtime.supervisor import Supervisor
 
-ImmediateEffect = Dial | CloseLink | Send | StopTrainer | KillTrainer | Tell | Note | Leave
+ImmediateEffect = (
+    Dial
+    | CloseLink
+    | Send
+    | StopTrainer
+    | KillTrainer
+    | Tell
+    | Fetch
+    | DropFetch
+    | PaceBundles
+    | Note
+    | Leave
+)
 
 
 class Links(Protocol):
@@ -61,6 +77,19 @@ class Jobs(Protocol):
         """Return the trainer's first order; raises `DaisyChainError` when the job is not here as told."""
 
 
+class Bundles(Protocol):
+    """What moves job folders and results between nodes."""
+
+    def fetch(self, order: Fetch) -> None:
+        """Fetch it; Fetched or FetchFailed follows."""
+
+    def drop(self, run_id: RunId, part: Part) -> None:
+        """Fetch it no longer."""
+
+    def pace(self, bytes_per_s: float) -> None:
+        """Move bundles no faster than this, in and out; 0 = as fast as it goes."""
+
+
 @dataclass(slots=True)
 class Memory:
     """What the node keeps over restarts, and what it says of itself."""
@@ -79,13 +108,13 @@ class Hands:
         memory: Memory,
         links: Links,
         supervisor: Supervisor,
-        jobs: Jobs,
+        files: tuple[Jobs, Bundles],
         clock: Clock,
     ) -> None:
         self._memory = memory
         self._links = links
         self._supervisor = supervisor
-        self._jobs = jobs
+        self._jobs, self._bundles = files
         self._clock = clock
         self._notes = NoteLog()
 
@@ -126,6 +155,12 @@ class Hands:
                 self._supervisor.kill(run_id, reason)
             case Tell(run_id, order):
                 self._supervisor.tell(run_id, order)
+            case Fetch():
+                self._bundles.fetch(effect)
+            case DropFetch(run_id, part):
+                self._bundles.drop(run_id, part)
+            case PaceBundles(bytes_per_s):
+                self._bundles.pace(bytes_per_s)
             case Note():
                 self._notes.write(effect, self._clock.monotonic())
             case Leave():

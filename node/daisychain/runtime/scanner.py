@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from daisychain.core.effects import Part
 from daisychain.core.events import Event, JobsScanned
 from daisychain.core.ids import NodeId
 from daisychain.core.jobs import JobCard
+from daisychain.core.manifest import Manifest
 from daisychain.core.orders import CHECKPOINT_EVERY_S, LoadRun
-from daisychain.errors import JobError, StorageError
+from daisychain.errors import BundleError, JobError, StorageError
 from daisychain.host.clock import Clock
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
 from daisychain.host.ledger import Ledger
 from daisychain.host.state_folder import StateFolder
+from daisychain.net.bundles.paths import BundleKey
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +70,24 @@ class Scanner:
     def holding(self, digest: str) -> FoundJob | None:
         """Return a job with these very files."""
         return next((job for job in self._found.values() if job.digest == digest), None)
+
+    def bundle(self, key: BundleKey) -> Path | None:
+        """Return the folder of a job that can be given to others; None when it is not here."""
+        job = self._held(key)
+        return None if job is None else job.folder
+
+    def read_manifest(self, key: BundleKey) -> Manifest:
+        """Return the manifest of such a job; may take time. Raises `BundleError` when it has changed."""
+        job = self._held(key)
+        if job is None:
+            raise BundleError(key.name[:16], "it is no longer here")
+        return self._folder.manifest(job, time.time())
+
+    def _held(self, key: BundleKey) -> FoundJob | None:
+        if key.part is not Part.FOLDER:
+            return None
+        fit = (job for job in self._found.values() if job.digest == key.name and not job.problem)
+        return next(fit, None)
 
     def card(self, job: FoundJob, ledger: Ledger) -> JobCard:
         """Return the card of the job's newest run, as this node tells it."""

@@ -17,7 +17,7 @@ from daisychain.core.reports import Progress
 from daisychain.core.shares import Capacity
 from daisychain.core.view import ChainView, PeerView, StrangerView
 from daisychain.core.world import Member, WorldPlan
-from daisychain.runtime.agent_status import AgentStatus, DiscoveryView
+from daisychain.runtime.agent_status import AgentStatus, DiscoveryView, FetchView
 
 ME, PEER = NodeId("a" * 32), NodeId("b" * 32)
 TERM = Term(4, PEER)
@@ -99,13 +99,13 @@ def test_jobs_name_who_does_not_train_along_with_the_reason() -> None:
     why = "bob [bold]x[/bold]: net.py:3: loss() raised KeyError: 7. Correct it"
     view = replace(told.view, peers=(replace(told.view.peers[0], standby=why),))
     stream = io.StringIO()
-    show_jobs(Console(file=stream, width=200), view, Path("jobs"))
+    show_jobs(Console(file=stream, width=200), replace(told, view=view), Path("jobs"))
     assert (
         "bob [bold]x[/bold] stands by: net.py:3: loss() raised KeyError: 7. Correct it" in stream.getvalue()
     )
     ended = replace(view, jobs=tuple(replace(card, state=JobState.FINISHED) for card in view.jobs))
     stream = io.StringIO()
-    show_jobs(Console(file=stream, width=200), ended, Path("jobs"))
+    show_jobs(Console(file=stream, width=200), replace(told, view=ended), Path("jobs"))
     assert "stands by" not in stream.getvalue()
 
 
@@ -133,8 +133,8 @@ def test_two_jobs_of_one_name_are_both_shown_and_the_user_is_told() -> None:
         for card, label in zip(cards, labels, strict=True)
     )
     stream = io.StringIO()
-    view = replace(status().view, jobs=tuple(cards), queue=queue)
-    show_jobs(Console(file=stream, width=200), view, Path("jobs"))
+    told = replace(status(), view=replace(status().view, jobs=tuple(cards), queue=queue))
+    show_jobs(Console(file=stream, width=200), told, Path("jobs"))
     text = stream.getvalue()
     assert "2 jobs are called digits: digits@aaaaaa, digits@bbbbbb" in text
     assert text.count("2nd: waits for other") == 2
@@ -149,3 +149,22 @@ def test_programs_get_the_card_and_the_place_in_one_object() -> None:
 def test_a_time_to_come_is_rounded_and_an_unknown_one_is_a_dash() -> None:
     given = (None, 0.2, 29.0, 90.0, 3540.0, 7500.0)
     assert [duration(seconds) for seconds in given] == ["-", "1 s", "29 s", "2 min", "59 min", "2 h 5 min"]
+
+
+def test_what_is_fetched_is_told_with_its_progress_and_by_whom_it_comes() -> None:
+    fetches = (
+        FetchView("digits", "job", 34_000_000, 200_000_000, ("ada", "bob")),
+        FetchView("small", "result", 4_200, 61_000, ("ada",)),
+        FetchView("new [b]", "job", 0, 0, ()),
+    )
+    told = replace(status(), fetches=fetches)
+    lines = (
+        "fetching jobs/digits: 34 of 200 MB from ada, bob",
+        "fetching jobs/small/result: 0.0042 of 0.061 MB from ada",
+        "fetching jobs/new [b]: asking what it holds from nobody just now",
+    )
+    stream = io.StringIO()
+    show_jobs(Console(file=stream, width=200), told, Path("jobs"))
+    for line in lines:
+        assert line in printed(told)
+        assert line in stream.getvalue()

@@ -22,6 +22,7 @@ from daisychain.net.links.guest import Guest, GuestProtocol
 from daisychain.net.links.handshake import (
     PATH,
     REFUSAL_HEADER,
+    STATUS_BUSY,
     STATUS_NO_HANDSHAKE,
     STATUS_OURSELVES,
     STATUS_WRONG_VERSION,
@@ -34,7 +35,7 @@ from daisychain.net.links.handshake import (
 from daisychain.net.links.limits import Gate, TokenBucket
 from daisychain.net.links.refusals import RefusalLog, printable
 from daisychain.net.links.settings import TransportSettings
-from daisychain.net.links.sockets import listen, plain_host, tune
+from daisychain.net.links.sockets import give_way, listen, plain_host, tune
 from daisychain.net.links.tasks import Tasks
 from daisychain.net.links.tls import TlsContexts, proven_node_id
 from daisychain.wire.codec import PEER_CODEC
@@ -65,6 +66,18 @@ class Household(Protocol):
         """Another machine with our node id was met."""
 
 
+class Desk(Protocol):
+    """What answers plain requests of nodes that have proven themselves: the bundles (`net/bundles`)."""
+
+    buffer_bytes: int
+
+    def serves(self, path: str) -> bool:
+        """Tell whether such a request is its affair."""
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Return the answer; bounded in time."""
+
+
 class Refused(Exception):
     """A guest is sent away: ``code`` and the text go to it, the text to the refusal log."""
 
@@ -84,6 +97,7 @@ class Acceptor:
         refusals: RefusalLog,
     ) -> None:
         self._household = household
+        self.desk: Desk | None = None
         self._contexts = contexts
         self._settings = settings
         self._refusals = refusals
@@ -179,6 +193,10 @@ class Acceptor:
         protocol = request.protocol
         assert isinstance(protocol, GuestProtocol)  # noqa: S101 - we made it
         guest = protocol.guest
+        if self.desk is not None and request.method == "GET" and self.desk.serves(request.path):
+            return await self._call(guest, request, self.desk)
+        if guest.caller is not None:  # it was let in as a caller, which needs no Hello in time
+            return _no(guest, STATUS_NO_HANDSHAKE, "a link on a connection that asked for bundles")
         try:
             node_id = proven_node_id(request.get_extra_info("ssl_object"))
             nonce = nonce_in(request.headers)
@@ -209,6 +227,26 @@ class Acceptor:
         ends = LinkSecrets(node_id, self._household.info().node_id, nonce, mine)
         await self._serve(guest, websocket, ends)
         return websocket
+
+    async def _call(self, guest: Guest, request: web.BaseRequest, desk: Desk) -> web.StreamResponse:
+        """Have the desk answer a node that has proven itself; it becomes no peer by that."""
+        try:
+            node_id = proven_node_id(request.get_extra_info("ssl_object"))
+        except ProtocolError as error:
+            return _no(guest, STATUS_NO_HANDSHAKE, error.message)
+        clash = version_clash(request.headers)
+        if clash:
+            return _no(guest, STATUS_WRONG_VERSION, clash)
+        if guest.caller is None:
+            callers = [other.caller for other in self._guests if other.caller is not None]
+            if len(callers) >= self._settings.callers_max:
+                return _no(guest, STATUS_BUSY, f"{len(callers)} connections ask for bundles already")
+            if callers.count(node_id) >= self._settings.callers_per_node:
+                return _no(guest, STATUS_BUSY, f"{callers.count(node_id)} connections of it ask already")
+            guest.caller, guest.admitted = node_id, True
+            guest.settled.set()
+            give_way(guest.connection, desk.buffer_bytes)
+        return await desk.answer(request)
 
     async def _serve(self, guest: Guest, websocket: web.WebSocketResponse, ends: LinkSecrets) -> None:
         """Take the peer's Hello and then its messages, until the link ends."""

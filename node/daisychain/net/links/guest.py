@@ -15,6 +15,10 @@ from daisychain.core.ids import NodeId
 _SILENT = logging.Logger("daisychain.http", level=logging.CRITICAL + 1)
 
 
+IDLE_S = 15.0
+"""A connection on which bundles were asked for is dropped when nothing was asked for so long."""
+
+
 class Guest:
     """One accepted connection, from its TCP handshake to its end."""
 
@@ -22,6 +26,7 @@ class Guest:
         self.host = host
         self.connection = connection
         self.node_id: NodeId | None = None
+        self.caller: NodeId | None = None  # the node that asks for bundles on it, and holds no link
         self.machine_id = ""
         self.websocket: web.WebSocketResponse | None = None
         self.transport: asyncio.Transport | None = None
@@ -54,6 +59,7 @@ class GuestProtocol(web.RequestHandler):
             max_field_size=1024,
             max_headers=32,
             lingering_time=0.0,
+            keepalive_timeout=IDLE_S,
             tcp_keepalive=False,
         )
         self.guest = guest

@@ -29,6 +29,7 @@ REFUSAL_HEADER = "DaisyChain-Refusal"
 STATUS_WRONG_VERSION = 426
 STATUS_OURSELVES = 421
 STATUS_NO_HANDSHAKE = 400
+STATUS_BUSY = 503
 
 REASON_MAX_BYTES = 120
 """A websocket close frame carries at most 123 bytes of reason."""

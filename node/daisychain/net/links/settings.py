@@ -24,6 +24,9 @@ class TransportSettings:
             peer must not hold up a leave.
         inbound_max: authenticated links that peers hold to us, one a node; a key holder with
             many identities must not take every socket. More than any chain that makes sense.
+        callers_max: authenticated connections that ask for bundles, in all; each costs a socket and its TLS
+            state. More wait a moment at the asking side.
+        callers_per_node: of one node: what an honest one has in flight to one peer.
         queue_messages, queue_bytes: what may wait for one slow peer; beyond, heartbeats are
             dropped first (see `Outbox`).
         messages_per_s, messages_burst: messages taken from one link; a peer that speaks faster is
@@ -43,6 +46,8 @@ class TransportSettings:
     hello_timeout_s: float = 10.0
     close_timeout_s: float = 0.5
     inbound_max: int = 64
+    callers_max: int = 64
+    callers_per_node: int = 6
     queue_messages: int = 128
     queue_bytes: int = 4 << 20
     messages_per_s: float = 200.0

@@ -20,6 +20,12 @@ _URGENT_TOS = 0xC0
 _URGENT_PRIORITY = 6
 """The highest that needs no rights: this machine's own queue lets it pass first."""
 
+_BULK_TOS = 0x20
+"""DSCP CS1, "background": whoever sorts packets lets all others pass first."""
+
+_BULK_PRIORITY = 1
+"""This machine's own queue takes it for bulk."""
+
 _TCP_THIN_LINEAR_TIMEOUTS = 16
 """Linux: a message that is lost is sent again at even intervals, not at doubling ones."""
 
@@ -53,6 +59,18 @@ def _prefer(connection: socket.socket) -> None:
             connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _URGENT_TOS)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _URGENT_PRIORITY)  # IP_TOS sets another
         connection.setsockopt(socket.IPPROTO_TCP, _TCP_THIN_LINEAR_TIMEOUTS, 1)
+
+
+def give_way(connection: socket.socket, buffer_bytes: int) -> None:
+    """Mark a tuned connection as bulk that passes after all else, and let the kernel hold little of it."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError):
+        if connection.family == socket.AF_INET:
+            connection.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _BULK_TOS)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _BULK_PRIORITY)
 
 
 def listen(host: str, port: int, backlog: int) -> socket.socket:

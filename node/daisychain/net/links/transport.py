@@ -17,7 +17,7 @@ from daisychain.core.node import NodeInfo
 from daisychain.net.identity.certificates import Authority
 from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.net.identity.node_identity import NodeIdentity
-from daisychain.net.links.acceptor import Acceptor
+from daisychain.net.links.acceptor import Acceptor, Desk
 from daisychain.net.links.dialled import DialledLink
 from daisychain.net.links.dialler import DialError, Dialler
 from daisychain.net.links.refusals import RefusalLog
@@ -41,6 +41,8 @@ class Transport:
         refusals: told of everything that was sent away.
         on_clone: called with what is known of another machine that has our node id, None when only
             a peer told of it; see `identity.gives_way`. May be called more than once.
+
+    ``contexts`` are for whoever else dials the same nodes (`net/bundles`).
     """
 
     def __init__(
@@ -58,13 +60,17 @@ class Transport:
         self._emit = on_event
         self._refusals = refusals
         self._on_clone = on_clone
-        contexts = TlsContexts.make(identity, Authority.of(key))
+        self.contexts = contexts = TlsContexts.make(identity, Authority.of(key))
         self._dialler = Dialler(self._node_id, key.cluster_id, contexts, settings, self.info)
         self._acceptor = Acceptor(self, contexts, settings, refusals)
         self._info: NodeInfo | None = None
         self._links: dict[NodeId, DialledLink] = {}
         self._tasks = Tasks()
         self._closed = False
+
+    def have_answered(self, desk: Desk) -> None:
+        """Have ``desk`` answer plain requests of nodes that have proven themselves; comes before `start`."""
+        self._acceptor.desk = desk
 
     def set_info(self, info: NodeInfo) -> None:
         """Say this of us in every Hello from now on; must be called before any link can open."""

@@ -1,0 +1,1 @@
+"""Bundles between nodes: manifests and chunks over mutual TLS, on connections of their own."""

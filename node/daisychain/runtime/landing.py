@@ -1,0 +1,95 @@
+"""Where what was fetched goes: chunks into the state folder, the whole into the jobs folder; the budget."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from daisychain.core.effects import Fetch
+from daisychain.core.manifest import Manifest
+from daisychain.core.names import check_job_name
+from daisychain.errors import BundleError, StorageError
+from daisychain.host.bundles.budget import NoRoom, footprint_bytes, make_room, read_disk
+from daisychain.host.bundles.fetched import FetchedCopies
+from daisychain.host.bundles.staging import Staging, clean_incoming
+from daisychain.host.clock import Clock
+from daisychain.host.job_listing import Digests
+from daisychain.runtime.download import Stage
+
+FILES_MAX = 20_000
+"""Files whose hashes are remembered while copies are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class LandingPlace:
+    """Where fetched bundles go.
+
+    Attributes:
+        incoming: the state folder's, for chunks.
+        jobs_folder: for what is whole.
+        max_bytes: most disk that fetched copies may take; None = a share of it.
+    """
+
+    incoming: Path
+    jobs_folder: Path
+    max_bytes: int | None = None
+
+
+class JobLanding:
+    """The stages of fetched bundles on this machine's disk, and their place under ``jobs/``."""
+
+    def __init__(self, place: LandingPlace, copies: FetchedCopies, clock: Clock) -> None:
+        self._place = place
+        self._copies = copies
+        self._clock = clock
+        self._digests = Digests(FILES_MAX)
+        self._lock = threading.Lock()  # fetches of both parts may land at once
+
+    def open_stage(self, order: Fetch, manifest: Manifest, in_use: frozenset[str]) -> Stage:
+        """Return the bundle's stage, with what it holds from before; makes room for it.
+
+        ``in_use``: the digests of the jobs of which a run has not ended: their copies and chunks stay.
+        Raises `BundleError` when the job's name, a peer's word, may be no folder's, or the manifest no
+        bundle's; `StorageError` when it does not fit.
+        """
+        check_job_name(order.card.name)
+        with self._lock:
+            clean_incoming(self._place.incoming, in_use | {manifest.digest})
+            stage = Staging(self._place.incoming, manifest)
+            self._make_room(footprint_bytes(manifest) - stage.present_bytes, in_use)
+            return stage
+
+    def place(self, order: Fetch, stage: Stage) -> Path:
+        """Put the whole bundle into its place at once; return where.
+
+        Where another job has its name, it goes beside it as ``<name>-<first 8 digits of its digest>``. Raises
+        `BundleError`, `StorageError`.
+        """
+        assert isinstance(stage, Staging)  # noqa: S101 - our own
+        name, digest = order.card.name, stage.digest
+        with self._lock:
+            try:
+                return self._place_as(stage, name)
+            except BundleError:
+                return self._place_as(stage, f"{name[:200]}-{digest[:8]}")
+
+    def _place_as(self, stage: Staging, name: str) -> Path:
+        def remember(facts: os.stat_result) -> None:
+            self._copies.about_to_place(name, stage.digest, facts, self._clock.wall())
+
+        return stage.place(self._place.jobs_folder, name, about_to=remember)
+
+    def _make_room(self, need_bytes: int, in_use: frozenset[str]) -> None:
+        """Remove fetched copies until the bundle fits into the budget, or raise `StorageError`."""
+        place = self._place
+        try:
+            disk = read_disk(place.jobs_folder)
+        except OSError as error:
+            raise StorageError(f"{place.jobs_folder} cannot be read: {error.strerror}") from None
+        room = make_room(max(0, need_bytes), self._copies.present(), in_use, disk, place.max_bytes)
+        if isinstance(room, NoRoom):
+            raise StorageError(room.reason, room.remedy)
+        for copy in room.remove:
+            self._copies.remove(copy, self._digests, self._clock.wall())
