@@ -26,7 +26,7 @@ from simulation.scenario import run_seed
 from simulation.story import Violation
 from simulation.trainer import SimTrainer
 
-SEEDS = 120
+SEEDS = 200
 
 
 class Forgetful(Machine):

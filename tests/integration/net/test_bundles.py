@@ -17,6 +17,7 @@ from daisychain.core.effects import Part, Source
 from daisychain.core.ids import NodeId
 from daisychain.core.manifest import FileEntry, Manifest
 from daisychain.errors import BundleError
+from daisychain.host.bundles.staging import Staging
 from daisychain.host.job_folder import JobFolder, JobFolderSettings
 from daisychain.net.bundles.client import AskError, BundleClient
 from daisychain.net.bundles.paths import BundleKey, chunk_path, manifest_path
@@ -323,4 +324,46 @@ def test_the_pace_is_kept_by_either_side_and_lifted_at_once(tmp_path: Path) -> N
                 pace.set(0.0)
                 await asyncio.wait_for(slow, 5.0)
 
+    asyncio.run(scenario())
+
+
+def test_a_fetch_that_broke_goes_on_without_asking_again_for_what_was_verified(tmp_path: Path) -> None:
+    """The link breaks, and the fetching node begins anew with what lies on its disk."""
+
+    async def scenario() -> None:
+        holder, me = Holder(tmp_path, "holder"), ChainNode(tmp_path, "me", KEY)
+        incoming = tmp_path / "incoming"
+        async with running(holder.node, me):
+            async with asking(me) as client:
+                client.pace.set(8e6)
+                broken = Download(holder.key, holder.job.digest, client, ScheduleSettings())
+                broken.offer((holder.source,))
+                fetch = asyncio.ensure_future(broken.run(lambda manifest: Staging(incoming, manifest)))
+                await until_async(lambda: broken.done_bytes >= 2 << 20, 10.0, "nothing comes")
+                for guest in list(holder.node.transport._acceptor._guests):
+                    guest.abort()
+                fetch.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await fetch
+            there_bytes = broken.done_bytes
+            served = holder.server.chunks_served
+            async with asking(me) as client:
+                again = Download(holder.key, holder.job.digest, client, ScheduleSettings())
+                again.offer((holder.source,))
+                missing: list[int] = []
+
+                def restaged(manifest: Manifest) -> Staging:
+                    staging = Staging(incoming, manifest)
+                    missing.append(len(staging.missing()))
+                    assert staging.present_bytes >= there_bytes >= 2 << 20
+                    return staging
+
+                stage = await again.run(restaged)
+            assert isinstance(stage, Staging)
+            assert missing[0] > 0
+            assert holder.server.chunks_served - served == missing[0], "a verified chunk was fetched again"
+            placed = stage.place(tmp_path / "my jobs", "digits")
+            assert (placed / "rows.csv").read_bytes() == (holder.job.folder / "rows.csv").read_bytes()
+
+    (tmp_path / "my jobs").mkdir()
     asyncio.run(scenario())
