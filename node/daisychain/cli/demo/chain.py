@@ -138,9 +138,8 @@ class LocalChain:
             node.wait()
 
     def drop(self, job_folder: Path) -> None:
-        """Copy a job into every node's jobs folder, without any earlier result."""
-        for node in self.nodes:
-            copy_job(job_folder, node.jobs_folder)
+        """Copy a job into the first node's jobs folder, without any earlier result; the others fetch it."""
+        copy_job(job_folder, self.nodes[0].jobs_folder)
 
     def start(self) -> None:
         """Give every node the one key, start them, and wait until each answers."""
