@@ -28,6 +28,9 @@ RESULT_FOLDER = "result"
 LEFT_OUT = "__pycache__"
 """What a run itself writes, the first at the top only: no part of a job."""
 
+COPYING_SUFFIX = ".part"
+"""A folder ``NAME.part`` is still being copied in: no job until it is renamed."""
+
 SHOWN_MAX = 80
 """Most characters of a name in a message."""
 
@@ -76,8 +79,15 @@ def check_job_name(name: str) -> None:
     _length(name)
     odd = {character for character in set(name) if _is_odd(character)}
     rule = "a job's name has no '/'" if "/" in name else _why_not_part(name) or _why_not_text(name, odd)
+    if not rule and is_copying(name):
+        rule = f"a folder whose name ends in {COPYING_SUFFIX} is still being copied in, and no job yet"
     if rule:
         raise BundleError(shown(name), rule, "Rename the folder")
+
+
+def is_copying(name: str) -> bool:
+    """Whether a folder of this name in the jobs folder is still being copied in."""
+    return name.lower().endswith(COPYING_SUFFIX)
 
 
 def shown(name: str) -> str:

@@ -6,6 +6,7 @@ Polled, because inotify crosses neither Docker Desktop's bind mounts nor NFS.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import assert_never
 
@@ -15,7 +16,7 @@ from daisychain.core.ids import RunId
 from daisychain.core.job_spec import JobSpec, PythonModel, TableModel
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.manifest import BUNDLE_LIMITS, Manifest, ManifestLimits
-from daisychain.core.names import check_job_name, check_names
+from daisychain.core.names import check_job_name, check_names, is_copying
 from daisychain.core.node import JOBS_MAX
 from daisychain.errors import BundleError, JobError, StorageError
 from daisychain.host.job_listing import Digests, Listing, list_job
@@ -25,6 +26,12 @@ from daisychain.wire.job_yaml import parse_job
 
 JOB_FILE = "job.yaml"
 SUMMARY_MAX_BYTES = 1 << 20
+READY_FILE = ".ready"
+"""A folder with such a file in it is whole, says who copied it in: it is a job at once."""
+
+ENTRIES_MAX = 10_000
+"""Most entries of the jobs folder that are looked at: bounds the time of a look."""
+
 OLD_S = 5.0
 """A folder whose newest change is older than this was at rest before the agent first looked."""
 
@@ -111,13 +118,12 @@ class JobFolder:
     def scan(self, now: float, wall: float) -> tuple[FoundJob, ...]:
         """Return the jobs that are whole and at rest at ``now`` (monotonic seconds), by name.
 
-        A folder without job.yaml is no job. Takes as long as hashing what is new takes: call it in a
-        thread. ``wall`` is Unix seconds. Raises `StorageError` when the jobs folder cannot be read.
+        A folder without job.yaml is no job, and ``NAME.part`` none yet. Takes as long as hashing what is
+        new takes: call it in a thread. ``wall`` is Unix seconds. Raises `StorageError` when the jobs folder cannot be read.
         """
         try:
-            folders = sorted(
-                entry for entry in self._path.iterdir() if not entry.name.startswith(".") and entry.is_dir()
-            )
+            entries = islice(self._path.iterdir(), ENTRIES_MAX)
+            folders = sorted(entry for entry in entries if _may_be_job(entry.name) and entry.is_dir())
         except OSError as error:
             raise StorageError(
                 f"the jobs folder {self._path} cannot be read: {error.strerror or error}",
@@ -175,10 +181,15 @@ class JobFolder:
         watched = self._watched.get(name)
         if watched is None or watched[0] != fingerprint:
             self._watched[name] = watched = (fingerprint, now)
-        if now - watched[1] >= self._settings.settle_s:
+        if now - watched[1] >= self._settings.settle_s or (self._path / name / READY_FILE).is_file():
             return True
         newest_at = listing.newest_at if listing.files else wall
         return newest_at <= wall - max(OLD_S, self._settings.settle_s)  # at rest since before we looked
+
+
+def _may_be_job(name: str) -> bool:
+    """Whether a folder of this name may be a job, now."""
+    return not name.startswith(".") and not is_copying(name)
 
 
 def read_job(

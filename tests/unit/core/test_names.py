@@ -184,7 +184,7 @@ def test_a_job_may_have_a_name_that_every_machine_can_hold(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "a/b", "..", ".x", "con", "a:b", "x" * 256, "x\u202e", "a.", "e\u0301", "\udc80"]
+    "name", ["", "a/b", "..", ".x", "con", "a:b", "x" * 256, "x\u202e", "a.", "e\u0301", "\udc80", "x.part"]
 )
 def test_a_job_of_any_other_name_is_refused(name: str) -> None:
     with pytest.raises(BundleError):

@@ -84,6 +84,26 @@ def test_a_folder_still_being_copied_is_not_yet_a_job(tmp_path: Path) -> None:
     assert watched.scan(after_s=0.2).keys() == {"digits"}
 
 
+@pytest.mark.parametrize("name", ["digits.part", "digits.PART"])
+def test_a_folder_in_part_is_a_job_once_it_is_renamed(tmp_path: Path, name: str) -> None:
+    folder = write_job(tmp_path, name)
+    watched = Watched(tmp_path)
+    watched.wall += 3600
+    assert watched.rested() == {}
+    folder.rename(tmp_path / "digits")
+    assert watched.rested().keys() == {"digits"}
+
+
+def test_a_folder_that_says_it_is_ready_is_a_job_at_once(tmp_path: Path) -> None:
+    folder = write_job(tmp_path)
+    watched = Watched(tmp_path)
+    assert watched.scan() == {}
+    (folder / ".ready").write_text("")
+    digest = watched.scan()["digits"].digest
+    (folder / ".ready").unlink()
+    assert watched.scan(after_s=1.5)["digits"].digest == digest  # it is no part of the job
+
+
 def test_a_folder_long_at_rest_is_a_job_at_first_sight(tmp_path: Path) -> None:
     write_job(tmp_path)
     watched = Watched(tmp_path)
