@@ -119,7 +119,8 @@ class JobFolder:
         """Return the jobs that are whole and at rest at ``now`` (monotonic seconds), by name.
 
         A folder without job.yaml is no job, and ``NAME.part`` none yet. Takes as long as hashing what is
-        new takes: call it in a thread. ``wall`` is Unix seconds. Raises `StorageError` when the jobs folder cannot be read.
+        new takes: call it in a thread. ``wall`` is Unix seconds. Raises `StorageError` when the jobs folder
+        cannot be read.
         """
         try:
             entries = islice(self._path.iterdir(), ENTRIES_MAX)
