@@ -222,7 +222,8 @@ class Rendezvous:
             return self._mend(plan, present, roll, now)
         self._replan_at = None
         selection = self._select(roll, card, now)
-        if len(selection.members) <= plan.world_size and not _ahead(plan, selection, present):
+        astray = self._astray(plan, roll.applicants)
+        if len(selection.members) <= plan.world_size and not _ahead(plan, selection, present) and not astray:
             phase.join_at = None
             if selection.spare:
                 self._tell_crowd(plan)
@@ -232,7 +233,22 @@ class Rendezvous:
         if now < phase.join_at:
             return []
         joiners = [m.name for m in selection.members if plan.rank_of(m.node_id) is None]
-        return self._form(selection, roll, card, f"{', '.join(joiners)} joined", now)
+        reason = f"{', '.join(joiners)} joined" if joiners else f"{', '.join(astray)} trained apart"
+        return self._form(selection, roll, card, reason, now)
+
+    def _astray(self, plan: WorldPlan, applicants: Iterable[Applicant]) -> list[str]:
+        """Return the names of those that ``max_nodes`` keeps out of the plan and that train in a newer world.
+
+        A coordinator of a lower term, cut off from this one, formed it. Only a newer plan ends it.
+        """
+        return [
+            applicant.info.name
+            for applicant in applicants
+            if applicant.info.node_id in self._crowd
+            and plan.rank_of(applicant.info.node_id) is None
+            and applicant.trainer.generation is not None
+            and applicant.trainer.generation > plan.generation
+        ]
 
     def _tell_crowd(self, plan: WorldPlan) -> None:
         """Who trains now goes on, whoever would be chosen if all began anew: say so to the others."""

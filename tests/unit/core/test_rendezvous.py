@@ -417,6 +417,24 @@ def test_a_spare_node_that_has_committed_more_is_taken_in_and_who_makes_room_lea
     assert node_id(3) not in [t for t, _ in office.rendezvous.repeat(office.applicants())]
 
 
+def test_who_trains_apart_in_a_newer_world_is_brought_back_though_there_is_no_room_for_it() -> None:
+    """While it was cut off another coordinator made it a world, newer than the one that goes on here."""
+    office = capped_office()
+    plan = office.plan(office.review())
+    office.offer(plan, 2, 3)
+    office.formed(plan, 2, 3)
+    office.review()
+    apart = Generation(plan.generation.term, plan.generation.counter + 1, 77)
+    office.trainers[1] = replace(office.trainers[1], state=TrainerState.TRAINING, generation=apart, tick=2)
+    office.review()
+    posts = office.review(after_s=SETTINGS.coalesce_s)
+    (newer,) = {message.plan for _, message in posts if isinstance(message, PlanWorld)}
+    assert names(newer) == ["n2", "n3"]
+    assert newer.generation > apart
+    assert newer.reason == "n1 trained apart"
+    assert node_id(1) in [target for target, _ in posts], "so that it leaves its world"
+
+
 def test_min_nodes_of_this_machine_above_the_jobs_max_nodes_is_no_wait_for_ever() -> None:
     office = capped_office()
     office.card = replace(office.card, min_nodes=3)
