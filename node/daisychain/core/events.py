@@ -90,6 +90,22 @@ class JobsScanned:
 
 
 @dataclass(frozen=True, slots=True)
+class FolderDeleted:
+    """A person deleted a job's folder here: nobody wants the job any more."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEdited:
+    """A person edited a job's folder here: it is another job now; ``digest`` is of what it was."""
+
+    name: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class TrainerReported:
     """Our trainer said something."""
 
@@ -164,6 +180,8 @@ Event = (
     | Received
     | InboundLost
     | JobsScanned
+    | FolderDeleted
+    | FolderEdited
     | TrainerReported
     | TrainerExited
     | SubmitAsked

@@ -57,6 +57,18 @@ class JobCard:
     priority: int = 0
     max_nodes: int = 0
 
+    def again(self, run_id: RunId, submitted_at: float) -> JobCard:
+        """Return the card of a new run of this job, from its first step."""
+        return replace(
+            self,
+            run_id=run_id,
+            submitted_at=submitted_at,
+            state=JobState.QUEUED,
+            reason="",
+            step=0,
+            revision=0,
+        )
+
     @property
     def least_nodes(self) -> int:
         """How many nodes its first world waits for: a wish for more than it takes at once is none."""

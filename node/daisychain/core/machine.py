@@ -6,6 +6,7 @@ each event to the part that it concerns, then lets every part look at the whole 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import assert_never
 
 from daisychain.core import links, training
@@ -27,6 +28,8 @@ from daisychain.core.events import (
     Event,
     Fetched,
     FetchFailed,
+    FolderDeleted,
+    FolderEdited,
     InboundLost,
     JobsScanned,
     LeaveAsked,
@@ -131,6 +134,13 @@ class Machine:
             case JobsScanned():
                 parts.queue.scanned(event.cards)
                 return []
+            case FolderDeleted():
+                told = f"its folder jobs/{event.name} was deleted on {parts.info.name}"
+                going = (JobState.QUEUED, JobState.PAUSED, JobState.RUNNING)
+                return self._withdraw(event.digest, going, told)
+            case FolderEdited():
+                told = f"superseded: jobs/{event.name} was edited on {parts.info.name}"
+                return self._withdraw(event.digest, (JobState.QUEUED, JobState.PAUSED), told)
             case SubmitAsked():
                 parts.queue.asked(event.card)
                 return [RecordJob(event.card)]  # no folder tells of a run that was asked for again
@@ -159,6 +169,11 @@ class Machine:
                 return []
             case _:
                 assert_never(event)
+
+    def _withdraw(self, digest: str, states: Collection[JobState], reason: str) -> list[Effect]:
+        """End the runs of a job that are in one of ``states``; their cards tell it to all."""
+        withdrawn = self._parts.queue.withdraw(digest, states, reason)
+        return [Note(Level.INFO, f"run {run_id} is withdrawn: {reason}", run_id) for run_id in withdrawn]
 
     def _received(self, event: Received, now: float) -> list[Effect]:  # noqa: PLR0912 - one case a kind
         parts = self._parts

@@ -86,6 +86,13 @@ class JobQueue:
         if card is not None:
             self._cards[run_id] = advance(card, state, told_reason(reason))
 
+    def withdraw(self, digest: str, states: Collection[JobState], reason: str) -> list[RunId]:
+        """End a job's runs that are in one of ``states``: their files are wanted no more. Return which."""
+        runs = [c.run_id for c in self._cards.values() if c.digest == digest and c.state in states]
+        for run_id in runs:
+            self.mark(run_id, JobState.WITHDRAWN, reason)
+        return runs
+
     def resume(self, run_id: RunId) -> None:
         """Have a paused run wait for its turn again; nothing happens to any other."""
         card = self._cards.get(run_id)

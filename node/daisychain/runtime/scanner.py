@@ -5,20 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from daisychain.core.effects import Part
-from daisychain.core.events import Event, JobsScanned
+from daisychain.core.events import Event, FolderDeleted, FolderEdited, JobsScanned, SubmitAsked
 from daisychain.core.ids import NodeId
-from daisychain.core.jobs import JobCard
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.manifest import Manifest
 from daisychain.core.orders import CHECKPOINT_EVERY_S, LoadRun
 from daisychain.errors import BundleError, JobError, StorageError
 from daisychain.host.clock import Clock
+from daisychain.host.folder_changes import Changes, FolderChanges
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
-from daisychain.host.ledger import Ledger
+from daisychain.host.ledger import Ledger, run_id_of, submission_of
 from daisychain.host.state_folder import StateFolder
 from daisychain.net.bundles.paths import BundleKey
 
@@ -60,6 +61,7 @@ class Scanner:
         self._settings = settings
         self._wishes = wishes
         self._folder = JobFolder(folder, settings)
+        self._changes = FolderChanges(folder)
         self._found: dict[str, FoundJob] = {}
         self.problem = ""
 
@@ -97,6 +99,18 @@ class Scanner:
         """Return ``card`` with what a person wants of every run on this node."""
         return replace(card, min_nodes=max(card.min_nodes, self._wishes.min_nodes))
 
+    def _wanted(self, changes: Changes, cards: Sequence[JobCard], wall: float) -> list[Event]:
+        """Return what a person wants who changed these folders; what was put back is a new run."""
+        again = [c for c in cards if c.state is JobState.WITHDRAWN and c.digest in changes.dropped]
+        return [
+            *(FolderEdited(name, digest) for name, digest in changes.edited),
+            *(FolderDeleted(name, digest) for name, digest in changes.deleted),
+            *(
+                SubmitAsked(card.again(run_id_of(card.digest, submission_of(card.run_id) + 1), wall))
+                for card in again
+            ),
+        ]
+
     def load_order(self, card: JobCard) -> LoadRun:
         """Return the trainer's first order for ``card``; raises `JobError` or `StorageError`."""
         job = self.holding(card.digest)
@@ -132,10 +146,14 @@ class Scanner:
                 jobs = ()
             else:
                 self.problem = ""
+            found = None if self.problem else {job.name: job.digest for job in jobs}
+            changes = await asyncio.to_thread(self._changes.look, found, started)
             self._found = {job.name: job for job in jobs}
             cards = tuple(self.card(job, ledger) for job in jobs)
             if cards != told:
                 told = cards
                 post(JobsScanned(cards))
+            for event in self._wanted(changes, cards, clock.wall()):
+                post(event)
             took_s = clock.monotonic() - started
             await asyncio.sleep(min(PAUSE_MAX_S, max(self._settings.poll_s, SHARE_OF_TIME * took_s)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from daisychain.core.events import CancelAsked, Event, PauseAsked, SubmitAsked
@@ -87,15 +87,7 @@ class UserRequests:
         run_id = run_id_of(
             last.digest, 1 + max(submission_of(c.run_id) for c in cards if c.digest == last.digest)
         )
-        card = replace(
-            last,
-            run_id=run_id,
-            submitted_at=self.clock.wall(),
-            state=JobState.QUEUED,
-            reason="",
-            step=0,
-            revision=0,
-        )
+        card = last.again(run_id, self.clock.wall())
         self.post(SubmitAsked(card))
         return card
 

@@ -264,6 +264,26 @@ def test_a_bad_job_is_shown_with_its_reason_and_cannot_be_submitted(tmp_path: Pa
         assert "epoch" in refused.stderr
 
 
+def test_a_deleted_folder_withdraws_its_run_on_every_node_and_put_back_it_is_a_new_one(
+    tmp_path: Path,
+) -> None:
+    with chain(tmp_path) as agents:
+        for name in ("ada", "bob"):
+            agents.write_job(name, epochs=1000)
+        ada, bob = agents.start("ada", "--min-nodes", "2"), agents.start("bob", "--min-nodes", "2")
+        until(lambda: ada.world_size() == 2 and bob.world_size() == 2, 60.0, "they do not train together")
+        (ada.jobs / "counting").rename(tmp_path / "aside")
+        for node in (ada, bob):
+            until(lambda node=node: node.state_of("counting") is JobState.WITHDRAWN, 20.0, "it goes on")  # type: ignore[misc]
+            until(lambda node=node: node.trainer_pid is None, 10.0, "its trainer goes on")  # type: ignore[misc]
+        (card,) = bob.client.jobs()
+        assert card.reason == "its folder jobs/counting was deleted on ada"
+        (tmp_path / "aside").rename(ada.jobs / "counting")
+        for node in (ada, bob):
+            until(lambda node=node: node.state_of("counting") is JobState.RUNNING, 60.0, "it is not tried")  # type: ignore[misc]
+        assert {card.run_id[-2:] for card in bob.client.jobs()} == {"-1", "-2"}
+
+
 def test_doctor_reports_each_line_and_its_state(alone: Shell) -> None:
     done = alone("doctor")
     assert done.returncode in (0, 11)

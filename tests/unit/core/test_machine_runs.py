@@ -17,6 +17,8 @@ from daisychain.core.effects import (
 )
 from daisychain.core.events import (
     CancelAsked,
+    FolderDeleted,
+    FolderEdited,
     JobsScanned,
     LinkUp,
     PauseAsked,
@@ -362,3 +364,39 @@ def test_a_member_of_an_older_world_leaves_it_for_one_that_trains_without_it() -
     assert left.order.generation == generation(1, LEADER)
     assert bench.machine.view(bench.now).trainer.state is TrainerState.READY
     assert of(Tell, bench.hear(2, without)) == []
+
+
+def test_a_deleted_folder_ends_its_run_and_tells_everybody_why() -> None:
+    bench = follower()
+    bench.ready()
+    effects = bench.do(FolderDeleted("digits", CARD.digest))
+    assert of(StopTrainer, effects) == [StopTrainer(RUN, "the run is withdrawn")]
+    (card,) = told(effects)[0].jobs
+    assert (card.state, card.reason) == (
+        JobState.WITHDRAWN,
+        "its folder jobs/digits was deleted on n1",
+    )
+    assert of(RecordJob, effects) == [RecordJob(card)]
+
+
+def test_an_edited_folder_supersedes_what_waits_and_not_what_trains() -> None:
+    bench = Bench()
+    waits = replace(CARD, run_id=RunId("bbbb-1"), name="second", digest="e" * 64, submitted_at=20.0)
+    bench.do(JobsScanned((CARD, waits)))
+    bench.wait(SETTINGS.settle_s)
+    bench.ready()
+    assert of(StopTrainer, bench.do(FolderEdited("digits", CARD.digest))) == []
+    bench.do(FolderEdited("second", waits.digest))
+    first, second = bench.machine.view(bench.now).jobs
+    assert first.state is JobState.RUNNING
+    assert (second.state, second.reason) == (
+        JobState.WITHDRAWN,
+        "superseded: jobs/second was edited on n1",
+    )
+
+
+def test_deleting_what_has_finished_changes_nothing() -> None:
+    finished = replace(CARD, state=JobState.FINISHED)
+    bench = Bench(ledger=(finished,))
+    bench.do(FolderDeleted("digits", CARD.digest))
+    assert bench.machine.view(bench.now).jobs == (finished,)
