@@ -32,6 +32,7 @@ class JobQueue:
         self._digests: frozenset[str] = frozenset()
         self._names: frozenset[str] = frozenset()
         self._asked: set[RunId] = set()
+        self._had: frozenset[str] = frozenset()  # digests that were here in this life, of runs still known
         self._recorded: dict[RunId, tuple[bool, int]] = {}
         for card in ledger:
             self._cards[card.run_id] = card
@@ -47,6 +48,7 @@ class JobQueue:
         self._digests = frozenset(card.digest for card in cards)
         self._names = frozenset(card.name for card in cards)
         self.learn(cards)
+        self._had = (self._had | self._digests) & {card.digest for card in self._cards.values()}
 
     def asked(self, card: JobCard) -> None:
         """The user of this node submits a run; its folder may be on other nodes alone."""
@@ -133,6 +135,10 @@ class JobQueue:
     def ended(self) -> bool:
         """Whether some run that this node knows of is over."""
         return any(card.state.ended for card in self._cards.values())
+
+    def removed(self, card: JobCard) -> bool:
+        """Whether the run's folder was here in this life and is no longer: somebody took it away."""
+        return card.digest in self._had and not self.holds(card)
 
     def stray(self) -> bool:
         """Whether a queued run is known that lives by the folder of another node."""

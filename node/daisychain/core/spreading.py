@@ -23,10 +23,12 @@ def spread(parts: Parts, now: float) -> list[Effect]:
 def lacking_folders(parts: Parts) -> list[Lack]:
     """Return the runs that are not over and whose folder this node does not have, the most wanted first.
 
-    First the one that the chain trains, then those that ran before, then the queue in its order.
+    First the one that the chain trains, then those that ran before, then the queue in its order. What a
+    person took away here does not come back from a peer: it may be a deletion, which is believed later.
     """
     queue = parts.queue
-    cards = [card for card in queue.all() if not card.state.ended and not queue.holds(card)]
+    going = [card for card in queue.all() if not card.state.ended]
+    cards = [card for card in going if not queue.holds(card) and not queue.removed(card)]
     cards.sort(key=lambda card: (card.run_id != parts.current, card.state is not JobState.RUNNING))
     return [Lack(card, _sources(parts, card.run_id, Part.FOLDER)) for card in cards]
 
@@ -50,6 +52,8 @@ def _trains(parts: Parts) -> bool:
 
 def why_no_folder(parts: Parts, card: JobCard) -> str:
     """Return why this node does not have the folder of a run yet, for people."""
+    if parts.queue.removed(card):
+        return f"jobs/{card.name} was taken away here: put it back to train along"
     told = parts.folders.told(card.run_id)
     if told:
         return told

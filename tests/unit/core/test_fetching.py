@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from daisychain.core.effects import DropFetch, Effect, Fetch, Note, PaceBundles, Part, RecordJob, StartTrainer
-from daisychain.core.events import Fetched, FetchFailed, JobsScanned
+from daisychain.core.events import Fetched, FetchFailed, JobsScanned, TrainerExited
 from daisychain.core.fetching import pace_beside_training
 from daisychain.core.ids import RunId
 from daisychain.core.jobs import JobCard, JobState
@@ -65,6 +65,20 @@ def test_when_nobody_has_it_any_more_it_is_dropped_and_taken_up_again() -> None:
     assert of(DropFetch, bench.keep(2, told, 0.4)) == [DropFetch(RUN, Part.FOLDER)]
     assert "nobody whom it reaches has it whole" in bench.machine.view(bench.now).standby
     assert fetches(bench.keep(2, holder(CARD, current=RUN), 0.4)) == [(RUN, ["n2"])]
+
+
+def test_what_a_person_took_away_here_is_not_fetched_back() -> None:
+    """It may be a deletion, which is believed only after a while."""
+    bench = linked()
+    bench.do(JobsScanned((CARD,)))
+    assert fetches(bench.beat(2, holder(CARD, current=RUN))) == []
+    assert fetches(bench.do(JobsScanned(()))) == []
+    assert fetches(bench.keep(2, holder(CARD, current=RUN), 5.0)) == []
+    again = replace(CARD, run_id=RunId(f"{RUN[:-1]}2"))
+    other = replace(holder(replace(CARD, state=JobState.FINISHED), again), current=again.run_id)
+    assert fetches(bench.keep(2, other, 1.0)) == [], "nor for another run of it"
+    bench.do(TrainerExited(RUN, "the run is finished"))
+    assert "was taken away here" in bench.machine.view(bench.now).standby
 
 
 def test_what_the_chain_trains_comes_before_what_waits() -> None:
