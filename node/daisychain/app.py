@@ -30,6 +30,7 @@ from daisychain.host.job_folder import JobFolderSettings
 from daisychain.host.machine_id import machine_id
 from daisychain.host.state_folder import StateFolder
 from daisychain.host.storage import make_folder
+from daisychain.host.this_process import adopt_orphans, shut_memory
 from daisychain.host.versions import torch_version
 from daisychain.net.bundles.client import BundleClient
 from daisychain.net.bundles.server import BundleServer
@@ -94,6 +95,7 @@ async def run_agent(config: NodeConfig, started: Callable[[Started], None]) -> s
     Raises `DaisyChainError` of the part that could not be set up; the CLI shows it.
     """
     _refuse_platform()
+    shut_memory()
     state = StateFolder(config.state_folder)
     state.lock()
     try:
@@ -135,7 +137,9 @@ async def run_alone(
     facts = await asyncio.to_thread(hardware)
     alone = Alone(tell)
     supervisor = Supervisor(
-        config.supervisor_settings("", facts.cores), os.environ, TrainerEvents(alone.reported, alone.exited)
+        replace(config.supervisor_settings("", facts.cores), adopts=adopt_orphans()),
+        os.environ,
+        TrainerEvents(alone.reported, alone.exited),
     )
     state = StateFolder(config.state_folder)
     with contextlib.ExitStack() as held:
@@ -202,7 +206,7 @@ class _Agent:
         )
         self._fetcher = Fetcher(client, (client.pace, self._server.pace), landing, self._in_use, self._post)
         self._supervisor = Supervisor(
-            config.supervisor_settings(choice.name, facts.cores),
+            replace(config.supervisor_settings(choice.name, facts.cores), adopts=adopt_orphans()),
             os.environ,
             TrainerEvents(self._reported, self._exited),
         )

@@ -104,7 +104,11 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def supervisor_settings(self, interface: str, cores: int) -> SupervisorSettings:
         """Return the settings of the trainer's supervisor on a machine with so many cores."""
-        return SupervisorSettings(interface=interface, threads=self.threads or cores)
+        return SupervisorSettings(
+            interface=interface,
+            threads=self.threads or cores,
+            hidden=(self.state_folder, self.key_path.absolute(), self.jobs_folder),
+        )
 
 
 def default_state_folder(environ: Mapping[str, str]) -> Path:

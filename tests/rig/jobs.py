@@ -5,6 +5,7 @@ What it computes is the same at any pace and on any chain, so one reference serv
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -17,7 +18,10 @@ STEPS = EPOCHS * STEPS_AN_EPOCH
 EVALUATE_EVERY = 25
 
 CODE = '''
-"""A regression; PACE holds the seconds of a batch, a node's own file `trouble` what goes wrong there."""
+"""A regression; PACE's time is the seconds of a batch, a node's own file `trouble-...` what goes wrong there.
+
+Job code may see that a file outside is there, and its times, but not look into it.
+"""
 
 import os
 import time
@@ -32,16 +36,13 @@ HERE = Path.cwd().parents[2]  # the node's own folder: a trainer runs in NODE/st
 
 def pause():
     try:
-        time.sleep(float(PACE.read_text()))
-    except (OSError, ValueError):
+        time.sleep(PACE.stat().st_mtime)
+    except OSError:
         pass
 
 
-def trouble():
-    try:
-        return (HERE / "trouble").read_text()
-    except OSError:
-        return ""
+def in_trouble(kind):
+    return (HERE / f"trouble-{kind}").exists()
 
 
 def model():
@@ -58,17 +59,16 @@ def dataset(split):
 
 def loss(model, batch):
     pause()
-    wrong = trouble()
-    if "workers" in wrong:
+    if in_trouble("workers") and not Path("worked").exists():
+        Path("worked").touch()  # in the run's own folder: once, whatever trainer comes after this one
         work()
-        (HERE / "trouble").unlink()
-    if "raise" in wrong:
+    if in_trouble("raise"):
         raise RuntimeError("a hole in the disk")
-    if "hungry" in wrong:
+    if in_trouble("hungry"):
         torch.ones(1 << 28)
     inputs, targets = batch
     squares = (model(inputs) - targets) ** 2
-    return squares.mean() * (float("nan") if "nan" in wrong else 1.0)
+    return squares.mean() * (float("nan") if in_trouble("nan") else 1.0)
 
 
 def work():
@@ -101,14 +101,15 @@ class Trouble(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How slow the chain's jobs are: one file that they all read."""
+    """How slow the chain's jobs are: one file whose time they all read."""
 
     file: Path
 
     def set(self, seconds_a_batch: float) -> None:
         """Have every batch (of one call of the loss) take at least so long from now on."""
         scratch = self.file.with_suffix(".new")
-        scratch.write_text(str(seconds_a_batch))
+        scratch.touch()
+        os.utime(scratch, (seconds_a_batch, seconds_a_batch))
         scratch.replace(self.file)
 
 
@@ -130,6 +131,4 @@ def write_job(jobs: Path, pace: Pace, mode: Mode, seed: int = 3) -> Path:
 
 def make_trouble(node_folder: Path, trouble: Trouble) -> None:
     """Have the job go wrong on one node, from its next batch on."""
-    scratch = node_folder / "trouble.new"
-    scratch.write_text(trouble.value)
-    scratch.replace(node_folder / "trouble")
+    (node_folder / f"trouble-{trouble.value}").touch()

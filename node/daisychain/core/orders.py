@@ -26,6 +26,7 @@ class LoadRun:
         cache_folder: where data that does not fit into memory is kept converted, for every run of this
             node; "" = nowhere.
         cache_max_bytes: most bytes in it; 0 = as the disk's free space has it.
+        hidden: what job code must not read, where the kernel can hide it: state folder, key, other jobs.
     """
 
     run_id: RunId
@@ -36,6 +37,7 @@ class LoadRun:
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     cache_folder: str = ""
     cache_max_bytes: int = 0
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

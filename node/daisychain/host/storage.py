@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from daisychain.errors import StorageError
 
@@ -68,6 +71,23 @@ def read_bounded(path: Path, max_bytes: int) -> bytes | None:
     if len(data) > max_bytes:
         raise StorageError(f"{path} is over {max_bytes} bytes, so this node did not write it")
     return data
+
+
+def open_regular(path: Path, flags: int) -> BinaryIO:
+    """Open a file where job code may write, for reading or appending as ``flags`` of os.open say.
+
+    A link that it left in the file's place is not followed (it may name the key), a pipe is not waited for.
+    Raises OSError.
+    """
+    safely = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | safely | os.O_CLOEXEC, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
+        return os.fdopen(descriptor, "rb" if flags & os.O_ACCMODE == os.O_RDONLY else "ab")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def set_aside(path: Path) -> Path:

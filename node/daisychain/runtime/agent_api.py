@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from daisychain.errors import DaisyChainError, StorageError
+from daisychain.errors import AgentError, DaisyChainError, StorageError
+from daisychain.host.this_process import descends_from_here
 from daisychain.runtime.agent_status import Refused
 from daisychain.runtime.user_requests import UserRequests
 
@@ -19,6 +22,9 @@ REQUEST_MAX_BYTES = 1 << 16
 """Largest request: a job's name, with room to spare."""
 
 BACKLOG = 16
+
+PEER_CREDENTIALS = struct.Struct("iII")
+"""Process, user and group of who connected, as Linux has it."""
 
 
 class _Named(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,7 +39,9 @@ class AgentApi:
     def __init__(self, requests: UserRequests, path: Path) -> None:
         self._requests = requests
         self._path = path
-        application = web.Application(client_max_size=REQUEST_MAX_BYTES, middlewares=[_errors_as_json])
+        application = web.Application(
+            client_max_size=REQUEST_MAX_BYTES, middlewares=[_errors_as_json, _not_from_job_code]
+        )
         application.add_routes(
             [
                 web.get("/status", self._status),
@@ -104,6 +112,25 @@ async def _errors_as_json(
         return await handler(request)
     except DaisyChainError as error:
         return _json(Refused(error.message, error.remedy), status=409)
+
+
+@web.middleware
+async def _not_from_job_code(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """Refuse processes that this agent started: file permissions tell them from nobody, being of one user."""
+    if _asked_from_below(request.transport):
+        raise AgentError("job code may ask the agent nothing", "Ask from a shell that no job started")
+    return await handler(request)
+
+
+def _asked_from_below(transport: asyncio.BaseTransport | None) -> bool:
+    """Whether a trainer, or what it started, is at the other end; false where no kernel tells (macOS)."""
+    connection = None if transport is None else transport.get_extra_info("socket")
+    if connection is None or not hasattr(socket, "SO_PEERCRED"):
+        return False
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER_CREDENTIALS.size)
+    return descends_from_here(PEER_CREDENTIALS.unpack(credentials)[0])
 
 
 async def _named(request: web.Request) -> str:

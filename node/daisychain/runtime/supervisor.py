@@ -6,17 +6,19 @@ import asyncio
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from daisychain.core.ids import RunId
 from daisychain.core.orders import LoadRun, Order, Shutdown
 from daisychain.core.reports import Report
 from daisychain.errors import AgentError, ProtocolError
+from daisychain.host.this_process import end_orphans, reap_orphans
 from daisychain.runtime.trainer_env import trainer_environment
 from daisychain.runtime.trainer_log import TrainerLog
 from daisychain.wire.codec import ORDER_CODEC, REPORT_CODEC
@@ -25,6 +27,12 @@ from daisychain.wire.frames import FrameReader, frame
 log = logging.getLogger(__name__)
 
 READ_BYTES = 1 << 16
+
+SCRATCH_FOLDER = "tmp"
+"""In a run's folder: what job code takes for the machine's temporary folder; gone with its trainer."""
+
+REAP_S = 5.0
+"""How often ended processes that a job let go are cleared away: they take a number each, no memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,8 @@ class SupervisorSettings:
         command: what is started; the number of its socket's descriptor is appended.
         interface: the proven interface, for gloo; "" when there is none (a run on one machine).
         threads: intra-op threads where the job does not say.
+        adopts: this process becomes the parent of what a trainer leaves behind, and is to end it.
+        hidden: what job code must not read: the state folder, the key's file, the jobs folder.
         shutdown_s: from Shutdown to SIGKILL: a result being written may take this long.
         unread_max_bytes: orders that the trainer has not read; past it it is frozen and is killed.
         log_max_bytes: size at which train.log is turned over.
@@ -43,6 +53,8 @@ class SupervisorSettings:
     command: tuple[str, ...] = (sys.executable, "-m", "daisychain.trainer")
     interface: str = ""
     threads: int = 1
+    adopts: bool = False
+    hidden: tuple[Path, ...] = ()
     shutdown_s: float = 3.0
     unread_max_bytes: int = 4 << 20
     log_max_bytes: int = 8 << 20
@@ -69,6 +81,8 @@ class _Child:
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
     log: TrainerLog
+    scratch: Path
+    reaping: asyncio.Task[None] | None = None
     ended_for: str = ""
     stopping: asyncio.Task[None] | None = None
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
@@ -103,6 +117,7 @@ class Supervisor:
         """
         if self._child is not None:
             raise AgentError(f"a trainer for run {self._child.run_id} is still there")
+        scratch = _empty(Path(order.run_folder) / SCRATCH_FOLDER)
         ours, theirs = socket.socketpair()
         output = TrainerLog(Path(order.run_folder) / "train.log", self._settings.log_max_bytes)
         try:
@@ -115,7 +130,7 @@ class Supervisor:
                 stderr=output.child_end,
                 start_new_session=True,
                 cwd=order.run_folder,
-                env=trainer_environment(self._environ, self._settings.interface, self._settings.threads),
+                env=self._environment(scratch),
             )
         except (OSError, ValueError) as error:
             ours.close()
@@ -125,9 +140,11 @@ class Supervisor:
             theirs.close()
         output.start()
         reader, writer = await asyncio.open_connection(sock=ours)
-        self._child = _Child(order.run_id, process, reader, writer, output)
+        self._child = _Child(order.run_id, process, reader, writer, output, scratch)
+        if self._settings.adopts:
+            self._child.reaping = asyncio.create_task(self._reap(process.pid), name="trainer-reap")
         self._watching = asyncio.create_task(self._watch(self._child), name="trainer-watch")
-        self.tell(order.run_id, order)
+        self.tell(order.run_id, replace(order, hidden=tuple(map(str, self._settings.hidden))))
 
     def tell(self, run_id: RunId, order: Order) -> None:
         """Give the trainer of ``run_id`` an order; dropped when it is gone, killed when it reads none."""
@@ -176,6 +193,8 @@ class Supervisor:
             code = await child.process.wait()
         finally:
             _kill_group(child.process.pid)  # data workers, were there any left
+            if self._settings.adopts:
+                await self._end_orphans(child)
         with contextlib.suppress(TimeoutError):  # its last words are still in the socket
             await asyncio.wait_for(asyncio.shield(reading), 1.0)
         reading.cancel()
@@ -186,8 +205,27 @@ class Supervisor:
         with contextlib.suppress(OSError):
             await child.writer.wait_closed()
         await asyncio.to_thread(child.log.join, 1.0)
+        await asyncio.to_thread(shutil.rmtree, child.scratch, ignore_errors=True)
         self._child = None
         await self.events.exited(child.run_id, exit_in_words(code, child.ended_for))
+
+    async def _end_orphans(self, child: _Child) -> None:
+        """End what the job started and took out of its trainer's group."""
+        if child.reaping is not None:
+            child.reaping.cancel()
+        left = await asyncio.to_thread(end_orphans)
+        if left:
+            log.warning("%d processes that the run %s started could not be ended", left, child.run_id)
+
+    async def _reap(self, pid: int) -> None:
+        """Clear away what the job started and let go, whenever it has ended."""
+        while True:
+            await asyncio.sleep(REAP_S)
+            reap_orphans(pid)
+
+    def _environment(self, scratch: Path) -> dict[str, str]:
+        settings = self._settings
+        return trainer_environment(self._environ, settings.interface, settings.threads, str(scratch))
 
     async def _read(self, child: _Child) -> None:
         frames = FrameReader()
@@ -204,6 +242,14 @@ class Supervisor:
                 await asyncio.wait_for(child.process.wait(), self._settings.shutdown_s)
                 return
             self.kill(child.run_id, "it closed its socket and lived on")
+
+
+def _empty(folder: Path) -> Path:
+    """Return ``folder``, made anew; without room for it the job has no temporary files, and will say so."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o700)
+    return folder
 
 
 def exit_in_words(code: int, ended_for: str) -> str:

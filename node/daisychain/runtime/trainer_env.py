@@ -12,16 +12,12 @@ KEPT = frozenset(
         "LOGNAME",
         "LANG",
         "TZ",
-        "TMPDIR",
-        "TEMP",
-        "TMP",
         "SYSTEMROOT",
         "LD_LIBRARY_PATH",
         "DYLD_LIBRARY_PATH",
         "PYTHONPATH",
         "PYTHONHOME",
         "VIRTUAL_ENV",
-        "XDG_CACHE_HOME",
         "CUDA_VISIBLE_DEVICES",
         "CUDA_DEVICE_ORDER",
     }
@@ -31,8 +27,12 @@ KEPT = frozenset(
 KEPT_PREFIXES = ("LC_", "NVIDIA_")
 
 
-def trainer_environment(environ: Mapping[str, str], interface: str, threads: int) -> dict[str, str]:
+def trainer_environment(
+    environ: Mapping[str, str], interface: str, threads: int, scratch: str
+) -> dict[str, str]:
     """Return the environment for a trainer whose group binds ``interface`` ("" = not known).
+
+    ``scratch``: the only folder that it finds temporary files and caches in; others are hidden from it.
 
     No key, no ``DAISYCHAIN_*`` and no token reaches the user's code: only the variables of KEPT do.
     Hash seeds are fixed, so that a job which iterates over a set sees one order on every node.
@@ -43,6 +43,8 @@ def trainer_environment(environ: Mapping[str, str], interface: str, threads: int
         if name.upper() in KEPT or name.upper().startswith(KEPT_PREFIXES)
     }
     kept |= {
+        "TMPDIR": scratch,
+        "XDG_CACHE_HOME": f"{scratch}/cache",
         "PYTHONUNBUFFERED": "1",
         "PYTHONHASHSEED": "0",
         "PYTHONDONTWRITEBYTECODE": "1",  # nothing of ours is written into the user's job folder

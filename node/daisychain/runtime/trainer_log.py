@@ -6,6 +6,9 @@ import contextlib
 import os
 import threading
 from pathlib import Path
+from typing import BinaryIO
+
+from daisychain.host.storage import open_regular
 
 CHUNK_BYTES = 1 << 16
 
@@ -47,11 +50,14 @@ class TrainerLog:
             os.close(self._reading)
 
     def _write(self, data: bytes) -> None:
-        with self._path.open("ab") as file:
-            size = file.tell()
+        with self._open() as file:
+            size = file.seek(0, os.SEEK_END)
             if size + len(data) <= self._max_bytes or size == 0:
                 file.write(data)
                 return
         self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-        with self._path.open("ab") as file:
+        with self._open() as file:
             file.write(data)
+
+    def _open(self) -> BinaryIO:
+        return open_regular(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -16,6 +16,7 @@ from daisychain.errors import AgentError
 from daisychain.host.clock import Clock
 from daisychain.host.ledger import run_id_of, submission_of
 from daisychain.host.state_folder import StateFolder
+from daisychain.host.storage import open_regular
 from daisychain.runtime.agent_status import AgentStatus, LogChunk, Submitted
 from daisychain.runtime.scanner import Scanner
 
@@ -150,7 +151,7 @@ def _read_from(path: Path, offset: int) -> tuple[str, int]:
     A file shorter than ``offset`` was turned over: it is read from its start.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path, os.O_RDONLY) as file:
             size = file.seek(0, os.SEEK_END)
             start = max(0, size + offset) if offset < 0 else (offset if offset <= size else 0)
             file.seek(start)

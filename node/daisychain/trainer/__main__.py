@@ -10,13 +10,20 @@ import logging
 import os
 import signal
 import sys
+import time
 import traceback
+from collections.abc import Iterator
 from typing import NoReturn
 
+from daisychain.core.orders import LoadRun, Order, Shutdown
+from daisychain.errors import ProtocolError
 from daisychain.trainer.compiler import postpone
 from daisychain.trainer.control import Control, Desk
 from daisychain.trainer.link import AgentGoneError, AgentLink
 from daisychain.trainer.phases import PhaseClock
+from daisychain.trainer.sandbox.confine import confine
+
+log = logging.getLogger(__name__)
 
 EXIT_DONE, EXIT_ERROR, EXIT_USAGE, EXIT_ORPHAN = 0, 1, 2, 3
 
@@ -32,7 +39,13 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the agent, which ends this process in order
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     link, desk, phases = AgentLink(int(arguments[0])), Desk(), PhaseClock()
-    Control(link, desk, phases, end_orphaned).start()
+    orders = link.orders()
+    first = await_load(orders)
+    if first is None:
+        return EXIT_DONE
+    bind(first)
+    desk.take(first)
+    Control(link, orders, desk, phases, end_orphaned).start()
     postpone()
     # Imported with the control thread already answering: torch takes seconds.
     from daisychain.trainer.loop import Trainer
@@ -48,6 +61,36 @@ def main(arguments: list[str]) -> int:
         traceback.print_exc()
         return EXIT_ERROR
     return EXIT_DONE
+
+
+def await_load(orders: Iterator[Order]) -> LoadRun | None:
+    """Return the run to load: the first that an agent says; None when it says to end instead."""
+    try:
+        for order in orders:
+            match order:
+                case LoadRun():
+                    return order
+                case Shutdown():
+                    return None
+                case _:
+                    pass  # nothing else has a meaning before there is a run
+    except ProtocolError as error:
+        end_orphaned(str(error))
+    end_orphaned("the agent is gone")
+
+
+def bind(order: LoadRun) -> None:
+    """Confine the process to its run. Now: with the first thread or import of torch it would be too late."""
+    began_at = time.monotonic()
+    confined = confine(order)
+    took_ms = 1000 * (time.monotonic() - began_at)
+    if confined.abi:
+        told = "confined to the run in %.1f ms (Landlock %d, %d rules)"
+        log.info(told, took_ms, confined.abi, confined.rules)
+    else:
+        log.info("not confined: this kernel has no Landlock, so job code may do what this user may")
+    for note in confined.notes:
+        log.warning("%s", note)
 
 
 def die_with_parent() -> None:

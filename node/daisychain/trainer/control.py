@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
@@ -143,9 +143,18 @@ class Desk:
 class Control(threading.Thread):
     """Reads the agent's orders until it is gone; then ``gone`` is called, which ends the process."""
 
-    def __init__(self, link: AgentLink, desk: Desk, phases: PhaseClock, gone: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        link: AgentLink,
+        orders: Iterator[Order],
+        desk: Desk,
+        phases: PhaseClock,
+        gone: Callable[[str], None],
+    ) -> None:
+        """``orders``: those of ``link`` that nobody took yet."""
         super().__init__(name="control", daemon=True)
         self._link = link
+        self._orders = orders
         self._desk = desk
         self._phases = phases
         self._gone = gone
@@ -154,7 +163,7 @@ class Control(threading.Thread):
         """Serve orders."""
         reason = "the agent is gone"
         try:
-            for order in self._link.orders():
+            for order in self._orders:
                 self._serve(order)
         except Exception as error:  # a dead control thread must not leave a deaf trainer
             reason = f"{type(error).__name__}: {error}"

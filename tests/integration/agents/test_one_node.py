@@ -22,12 +22,13 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(240)]
 ON_ONE_NODE = """
 
 _loss = loss
-FAULT = Path.cwd().parents[2] / "fault"  # the run's own folder lies in the node's: each has its own
+HERE = Path.cwd().parents[2]  # the run's own folder lies in the node's: each has its own
+FAULTS = ("raise", "nan loss", "nan gradient", "memory")
 
 
 def loss(model, samples):
     found = _loss(model, samples)
-    match FAULT.read_text() if FAULT.exists() else "":
+    match next((fault for fault in FAULTS if (HERE / f"fault {fault}").exists()), ""):
         case "raise":
             raise KeyError("no such column")
         case "nan loss":
@@ -70,7 +71,7 @@ def spoilt_chain(agents: Chain, code: str, *names: str) -> list[Node]:
 def fails_here(agents: Chain, node: Node, how: str) -> float:
     """Have the job's code fail on one node only; return the Unix seconds just before."""
     at = time.time()
-    (agents.folder / node.name / "fault").write_text(how)
+    (agents.folder / node.name / f"fault {how}").touch()  # the job can see that it is there, no more
     return at
 
 

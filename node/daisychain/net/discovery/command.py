@@ -57,7 +57,7 @@ async def run_command(arguments: tuple[str, ...], bounds: CommandBounds) -> Comm
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            start_new_session=True,  # so that its own children can be killed with it
+            process_group=0,  # its own children are killed with it; the session stays ours
         )
     except FileNotFoundError:
         raise CommandMissingError(f"the program {program!r} is not installed") from None
