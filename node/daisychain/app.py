@@ -137,7 +137,7 @@ async def run_alone(
     facts = await asyncio.to_thread(hardware)
     alone = Alone(tell)
     supervisor = Supervisor(
-        replace(config.supervisor_settings("", facts.cores), adopts=adopt_orphans()),
+        replace(config.supervisor_settings("", facts), adopts=adopt_orphans()),
         os.environ,
         TrainerEvents(alone.reported, alone.exited),
     )
@@ -206,7 +206,7 @@ class _Agent:
         )
         self._fetcher = Fetcher(client, (client.pace, self._server.pace), landing, self._in_use, self._post)
         self._supervisor = Supervisor(
-            replace(config.supervisor_settings(choice.name, facts.cores), adopts=adopt_orphans()),
+            replace(config.supervisor_settings(choice.name, facts), adopts=adopt_orphans()),
             os.environ,
             TrainerEvents(self._reported, self._exited),
         )

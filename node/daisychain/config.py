@@ -19,6 +19,7 @@ import yaml
 from daisychain.core.orders import CHECKPOINT_EVERY_S
 from daisychain.core.settings import CoreSettings
 from daisychain.errors import ConfigError
+from daisychain.host.hardware import Hardware, trainer_memory_bytes
 from daisychain.net.discovery.discovery import DiscoverySettings
 from daisychain.net.discovery.seeds import Seed, parse_seeds
 from daisychain.net.interface_choice import Network
@@ -50,6 +51,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         tailscale_socket: of Tailscale's daemon; None = its own default.
         min_nodes: the first world of every job waits for this many nodes.
         checkpoint_every_s: seconds between two checkpoints of a small state.
+        memory_max_bytes: most that a trainer's process may allocate; None = see `trainer_memory_bytes`.
         cache_max_bytes: most bytes of converted data in ``cache/``; None = half of the disk's free space.
         fetched_max_bytes: most disk that jobs fetched from other nodes may take; None = a tenth of it.
         threads: CPU threads of a trainer; None = as many as the node may use.
@@ -71,6 +73,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     min_nodes: int = 1
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
     cache_max_bytes: int | None = None
+    memory_max_bytes: int | None = None
     fetched_max_bytes: int | None = None
     threads: int | None = None
     log_level: str = "info"
@@ -102,11 +105,12 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
             tailscale=command,
         )
 
-    def supervisor_settings(self, interface: str, cores: int) -> SupervisorSettings:
-        """Return the settings of the trainer's supervisor on a machine with so many cores."""
+    def supervisor_settings(self, interface: str, facts: Hardware) -> SupervisorSettings:
+        """Return the settings of the trainer's supervisor on a machine of these facts."""
         return SupervisorSettings(
             interface=interface,
-            threads=self.threads or cores,
+            threads=self.threads or facts.cores,
+            memory_max_bytes=self.memory_max_bytes or trainer_memory_bytes(facts.memory_bytes),
             hidden=(self.state_folder, self.key_path.absolute(), self.jobs_folder),
         )
 
@@ -188,6 +192,7 @@ _EXPECTED = {
     "tailnet": "true or false",
     "min_nodes": "a whole number from 1 to 64",
     "checkpoint_every_s": "seconds from 1 to 86400",
+    "memory_max_bytes": "a whole number of bytes from 268435456 (256 MiB)",
     "cache_max_bytes": "a whole number of bytes from 1",
     "fetched_max_bytes": "a whole number of bytes, 0 for none",
     "threads": "a whole number from 1 to 1024",
@@ -198,6 +203,7 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "port": lambda value: 0 <= value <= 65535,
     "min_nodes": lambda value: 1 <= value <= 64,
     "checkpoint_every_s": lambda value: 1.0 <= value <= 86400.0,
+    "memory_max_bytes": lambda value: value is None or 1 << 28 <= value < 1 << 62,
     "cache_max_bytes": lambda value: value is None or 1 <= value < 1 << 62,
     "fetched_max_bytes": lambda value: value is None or value >= 0,
     "threads": lambda value: value is None or 1 <= value <= 1024,

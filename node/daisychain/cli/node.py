@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from daisychain.cli.console import errors_told, out
-from daisychain.cli.options import CacheMaxBytes, JobsFolder, StateFolder
+from daisychain.cli.options import CacheMaxBytes, JobsFolder, MemoryMaxBytes, StateFolder
 
 
 def node(
@@ -27,6 +27,7 @@ def node(
         float | None, typer.Option(help="Seconds between two checkpoints of a small state [default: 30]")
     ] = None,
     cache_max_bytes: CacheMaxBytes = None,
+    memory_max_bytes: MemoryMaxBytes = None,
     mdns: Annotated[bool | None, typer.Option("--mdns/--no-mdns", help="Look for nodes on the LAN")] = None,
     tailnet: Annotated[bool | None, typer.Option("--tailnet/--no-tailnet", help="Ask Tailscale")] = None,
     log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error")] = None,

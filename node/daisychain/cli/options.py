@@ -23,4 +23,12 @@ CacheMaxBytes = Annotated[
         show_default=False,
     ),
 ]
+MemoryMaxBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-max-bytes",
+        help="Most bytes of memory for a trainer [default: the node's, less an eighth]",
+        show_default=False,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document")]

@@ -9,7 +9,7 @@ import typer
 
 from daisychain.cli.console import err, errors_told, out, print_json
 from daisychain.cli.interrupts import any_end_is_ctrl_c
-from daisychain.cli.options import CacheMaxBytes, JobsFolder, Json, StateFolder
+from daisychain.cli.options import CacheMaxBytes, JobsFolder, Json, MemoryMaxBytes, StateFolder
 
 if TYPE_CHECKING:
     from daisychain.core.reports import Report
@@ -21,6 +21,7 @@ def run(
     jobs_folder: JobsFolder = None,
     threads: Annotated[int | None, typer.Option(help="CPU threads [default: all that may be used]")] = None,
     cache_max_bytes: CacheMaxBytes = None,
+    memory_max_bytes: MemoryMaxBytes = None,
     anew: Annotated[
         bool, typer.Option("--anew", help="Begin at step 0, though an interrupted run could go on")
     ] = False,
@@ -39,6 +40,7 @@ def run(
                 "jobs_folder": jobs_folder,
                 "threads": threads,
                 "cache_max_bytes": cache_max_bytes,
+                "memory_max_bytes": memory_max_bytes,
             }
         )
         named = config.jobs_folder / job

@@ -27,6 +27,7 @@ class LoadRun:
             node; "" = nowhere.
         cache_max_bytes: most bytes in it; 0 = as the disk's free space has it.
         hidden: what job code must not read, where the kernel can hide it: state folder, key, other jobs.
+        memory_max_bytes: most that the trainer's process may allocate; 0 = as the machine has it.
     """
 
     run_id: RunId
@@ -38,6 +39,7 @@ class LoadRun:
     cache_folder: str = ""
     cache_max_bytes: int = 0
     hidden: tuple[str, ...] = ()
+    memory_max_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,16 @@ def judge_hardware(platform: str, present: int, allowed: int, memory_bytes: int,
     return Hardware(platform, cores, cores_reason, usable, memory_reason)
 
 
+def trainer_memory_bytes(memory_bytes: int) -> int:
+    """Return what a trainer may allocate on a node of ``memory_bytes`` where nobody says otherwise.
+
+    An eighth, at least 256 MiB and at most 2 GiB, is left to the agent and the rest of the machine; a trainer
+    has 512 MiB at least, or torch does not even load.
+    """
+    for_others = min(max(memory_bytes // 8, GIB // 4), 2 * GIB)
+    return max(memory_bytes - for_others, GIB // 2)
+
+
 WINDOWS_REMEDY = "Run DaisyChain in Docker Desktop with the tailnet, or inside WSL 2"
 
 

@@ -32,6 +32,7 @@ from daisychain.net.interface_choice import InterfaceChoice, Network, choose_int
 from daisychain.net.interfaces import Interface, default_route_address, list_interfaces
 from daisychain.runtime import doctor_rules as rules
 from daisychain.runtime.doctor_rules import Check, CheckState, TorchFacts
+from daisychain.trainer.sandbox.landlock import landlock_abi
 
 CHECK_TIMEOUT_S = 30.0
 """Most seconds for one check: whatever hangs (a dead network drive) becomes a line of the report."""
@@ -106,6 +107,7 @@ async def run_checks(request: DoctorRequest, done: Callable[[Check], None] | Non
         ("gpu", _plain(lambda: _gpu(found)), CHECK_TIMEOUT_S),
         ("torch", lambda: _torch(request, found), TORCH_TIMEOUT_S),
         ("key", _in_thread(lambda: _key(request.key_path)), CHECK_TIMEOUT_S),
+        ("sandbox", _in_thread(_sandbox), CHECK_TIMEOUT_S),
         ("jobs", _in_thread(lambda: _jobs(request.jobs_folder)), CHECK_TIMEOUT_S),
     ]
     return list(await asyncio.gather(*(_guarded(name, work, limit, done) for name, work, limit in checks)))
@@ -277,6 +279,12 @@ def _key(path: Path) -> Check:
 def _jobs(path: Path) -> Check:
     readable, writable = os.access(path, os.R_OK | os.X_OK), os.access(path, os.W_OK)
     return rules.judge_jobs(str(path), path.is_dir(), readable, writable)
+
+
+def _sandbox() -> Check:
+    user = os.getuid() if hasattr(os, "getuid") else -1
+    reachable = tuple(path for path in rules.way_out_sockets(user) if os.access(path, os.W_OK))
+    return rules.judge_sandbox(landlock_abi(), reachable)
 
 
 def _hosts() -> Check:

@@ -11,6 +11,7 @@ from daisychain.host.hardware import GIB, WINDOWS_REMEDY, Hardware, why_no_train
 from daisychain.net.discovery.mdns_check import MdnsFinding
 from daisychain.net.discovery.tailnet_status import DialPlan, TailnetStatus, slow_path
 from daisychain.net.interface_choice import InterfaceChoice, Network
+from daisychain.trainer.sandbox.rights import RESOLVE_UNIX_SINCE, SCOPES_SINCE, missing
 
 MIB = 1024**2
 LEAST_MEMORY_BYTES = 512 * MIB
@@ -139,6 +140,31 @@ def judge_memory(hardware: Hardware, available_bytes: int) -> Check:
     if least < GOOD_MEMORY_BYTES:
         return Check("memory", CheckState.WARNING, text, "Only small models will fit")
     return Check("memory", CheckState.OK, text)
+
+
+def way_out_sockets(user: int) -> tuple[str, ...]:
+    """Return the sockets whose other end starts programs for ``user``, past any confinement of who asks."""
+    for_all = (f"/run/user/{user}/bus", f"/run/user/{user}/systemd/private", "/run/docker.sock")
+    return (*for_all, "/run/dbus/system_bus_socket") if user == 0 else for_all
+
+
+def judge_sandbox(abi: int, reachable: tuple[str, ...]) -> Check:
+    """Judge how far job code is confined; ``reachable``: sockets of `way_out_sockets` that are there."""
+    if abi < 1:
+        text = "job code is trusted with the key: this kernel has no Landlock"
+        remedy = "Linux has it from 5.13 on, where it is not switched off; until then run only jobs you trust"
+        return Check("sandbox", CheckState.WARNING, text, remedy)
+    gaps = missing(abi)
+    text = f"job code is confined to its run (Landlock {abi})"
+    if gaps:
+        text += f"; left open: {'; '.join(gaps)}"
+    if reachable and abi < RESOLVE_UNIX_SINCE:
+        text += f". Here such sockets are {', '.join(reachable)}"
+        remedy = "Run the node in its container, or as a user of its own that has none of them"
+        return Check("sandbox", CheckState.WARNING, text, remedy)
+    if abi < SCOPES_SINCE:
+        return Check("sandbox", CheckState.WARNING, text, "Use a newer kernel, or run only jobs you trust")
+    return Check("sandbox", CheckState.OK, text)
 
 
 def judge_disk(folder: str, free_bytes: int) -> Check:

@@ -45,6 +45,7 @@ class SupervisorSettings:
         threads: intra-op threads where the job does not say.
         adopts: this process becomes the parent of what a trainer leaves behind, and is to end it.
         hidden: what job code must not read: the state folder, the key's file, the jobs folder.
+        memory_max_bytes: most that a trainer's process may allocate; 0 = as the machine has it.
         shutdown_s: from Shutdown to SIGKILL: a result being written may take this long.
         unread_max_bytes: orders that the trainer has not read; past it it is frozen and is killed.
         log_max_bytes: size at which train.log is turned over.
@@ -55,6 +56,7 @@ class SupervisorSettings:
     threads: int = 1
     adopts: bool = False
     hidden: tuple[Path, ...] = ()
+    memory_max_bytes: int = 0
     shutdown_s: float = 3.0
     unread_max_bytes: int = 4 << 20
     log_max_bytes: int = 8 << 20
@@ -144,7 +146,7 @@ class Supervisor:
         if self._settings.adopts:
             self._child.reaping = asyncio.create_task(self._reap(process.pid), name="trainer-reap")
         self._watching = asyncio.create_task(self._watch(self._child), name="trainer-watch")
-        self.tell(order.run_id, replace(order, hidden=tuple(map(str, self._settings.hidden))))
+        self.tell(order.run_id, self._within_bounds(order))
 
     def tell(self, run_id: RunId, order: Order) -> None:
         """Give the trainer of ``run_id`` an order; dropped when it is gone, killed when it reads none."""
@@ -222,6 +224,10 @@ class Supervisor:
         while True:
             await asyncio.sleep(REAP_S)
             reap_orphans(pid)
+
+    def _within_bounds(self, order: LoadRun) -> LoadRun:
+        hidden = tuple(map(str, self._settings.hidden))
+        return replace(order, hidden=hidden, memory_max_bytes=self._settings.memory_max_bytes)
 
     def _environment(self, scratch: Path) -> dict[str, str]:
         settings = self._settings

@@ -22,6 +22,7 @@ from daisychain.trainer.control import Control, Desk
 from daisychain.trainer.link import AgentGoneError, AgentLink
 from daisychain.trainer.phases import PhaseClock
 from daisychain.trainer.sandbox.confine import confine
+from daisychain.trainer.sandbox.memory_limit import limit_memory
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,8 @@ def await_load(orders: Iterator[Order]) -> LoadRun | None:
 
 def bind(order: LoadRun) -> None:
     """Confine the process to its run. Now: with the first thread or import of torch it would be too late."""
+    if order.memory_max_bytes:
+        limit_memory(order.memory_max_bytes)
     began_at = time.monotonic()
     confined = confine(order)
     took_ms = 1000 * (time.monotonic() - began_at)

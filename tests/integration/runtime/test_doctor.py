@@ -21,7 +21,7 @@ from support.stand_ins import stand_in, tailscale
 
 NAMES = (
     *("platform", "interface", "hosts", "tailnet", "mdns", "port", "clock", "memory", "disk", "gpu"),
-    *("torch", "key", "jobs"),
+    *("torch", "key", "sandbox", "jobs"),
 )
 
 TORCH = """

@@ -39,6 +39,17 @@ def test_the_interface_line_tells_the_reason_and_the_rejected() -> None:
     assert "eth0 192.168.1.5: wired" in text and "docker0 172.17.0.1 (Docker's bridge" in text
 
 
+def test_how_far_job_code_is_confined_is_told() -> None:
+    check = rules.judge_sandbox(0, ())
+    assert check.state is WARNING and "job code is trusted with the key" in check.text and check.remedy
+    assert rules.judge_sandbox(7, ()).state is OK
+    assert rules.judge_sandbox(5, ()).state is WARNING and "signals" in rules.judge_sandbox(5, ()).text
+    bus = rules.way_out_sockets(1000)[0]
+    assert rules.judge_sandbox(7, (bus,)).state is WARNING and bus in rules.judge_sandbox(7, (bus,)).text
+    assert rules.judge_sandbox(9, (bus,)).state is OK
+    assert "/run/dbus/system_bus_socket" in rules.way_out_sockets(0)
+
+
 def tailnet(network: Network, has_interface: bool, **changes: object) -> Check:
     found = parse_status(json.dumps(status(peer(2, Active=True, CurAddr="1.2.3.4:1"), **changes)))
     return rules.judge_tailnet(found, whom_to_dial(found), network, has_interface)

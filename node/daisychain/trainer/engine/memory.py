@@ -10,6 +10,8 @@ from pathlib import Path, PurePosixPath
 import psutil
 import torch
 
+from daisychain.trainer.sandbox.memory_limit import left_within_limit
+
 ROOT = Path("/")
 CGROUP_MOUNT, MEMBERSHIP = "sys/fs/cgroup", "proc/self/cgroup"
 
@@ -47,7 +49,8 @@ def keep_freed() -> bool:
 def free_bytes(device: torch.device, root: Path = ROOT) -> int:
     """Return the memory that is free for activations: the device's, or the machine's within our limits.
 
-    Our own control group and all above it count, of either version: the least of what they leave.
+    Our own control group and all above it count, of either version, and the process's own bound: the least of
+    what they leave.
     """
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
@@ -56,7 +59,8 @@ def free_bytes(device: torch.device, root: Path = ROOT) -> int:
         left = _left(version, group)
         if left is not None:
             free.append(max(0, left))
-    return min(free)
+    within = left_within_limit(root)
+    return min(free) if within is None else min(*free, within)
 
 
 def _groups(root: Path) -> Iterator[tuple[int, Path]]:

@@ -38,8 +38,8 @@ SCOPE_ABSTRACT_SOCKETS, SCOPE_SIGNALS = 1 << 0, 1 << 1
 """Bits of `scopes`: named sockets without a file, and signals, stay within the confined processes."""
 
 _FIRST = Right((1 << 13) - 1)
-_SINCE = {2: Right.REFER, 3: Right.TRUNCATE, 5: Right.IOCTL_DEV, 9: Right.RESOLVE_UNIX}
-SCOPES_SINCE = 6
+SCOPES_SINCE, RESOLVE_UNIX_SINCE = 6, 9
+_SINCE = {2: Right.REFER, 3: Right.TRUNCATE, 5: Right.IOCTL_DEV, RESOLVE_UNIX_SINCE: Right.RESOLVE_UNIX}
 
 _ON_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV
 _READ = Right.READ_FILE | Right.READ_DIR | Right.EXECUTE
@@ -87,7 +87,7 @@ def missing(abi: int) -> tuple[str, ...]:
         gaps.append("emptying a file of yours that it knows by name (Linux 6.2 stops that)")
     if abi < SCOPES_SINCE:
         gaps.append("signals to your other processes, the agent among them (Linux 6.12 stops that)")
-    if abi < 9:
+    if abi < RESOLVE_UNIX_SINCE:
         gaps.append(
             "other programs' sockets in the file system, such as Docker's or a session bus (Linux 7.1)"
         )
