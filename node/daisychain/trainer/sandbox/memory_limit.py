@@ -1,8 +1,8 @@
 """A bound on what the trainer's process may allocate: past it an allocation fails, and the machine lives on.
 
 The kernel counts private writable memory (RLIMIT_DATA): heap, tensors, threads' stacks. Mapped files and what
-is only reserved do not count, so a table larger than memory still trains. Each process that the job starts has
-the bound for itself; shared memory has the kernel's own.
+is only reserved do not count, so a table larger than memory still trains. Each process of the job has
+it for itself; shared memory has the kernel's own.
 """
 
 from __future__ import annotations
