@@ -1,30 +1,18 @@
-"""The loop around the machine: one event in, its effects out, in order; timers; a bounded queue."""
+"""The loop around the machine: one event in, its effects out, in order; and its timers."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from daisychain.core.effects import Effect, Leave
-from daisychain.core.events import CandidateSeen, Event, Received, TimerFired
+from daisychain.core.events import Event, TimerFired
 from daisychain.host.clock import Clock
+from daisychain.runtime.inbox import Inbox
 
-
-@dataclass(frozen=True, slots=True)
-class DriverSettings:
-    """Bounds of the loop.
-
-    Attributes:
-        queue_max: events waiting; beyond it what peers say is dropped (the next heartbeat repeats it), so
-            that a flood cannot fill the memory. Events of our own are bounded by their sources.
-        timer_least_s: least time between two timer events: a deadline that stands still cannot spin.
-    """
-
-    queue_max: int = 4096
-    timer_least_s: float = 0.002
+TIMER_LEAST_S = 0.002
+"""Least time between two timer events: a deadline that stands still cannot spin."""
 
 
 class Decider(Protocol):
@@ -47,25 +35,12 @@ class Performer(Protocol):
 class Driver:
     """Feeds events to the machine and performs its effects, one event at a time."""
 
-    def __init__(
-        self, machine: Decider, performer: Performer, clock: Clock, settings: DriverSettings
-    ) -> None:
+    def __init__(self, machine: Decider, performer: Performer, inbox: Inbox, clock: Clock) -> None:
         self._machine = machine
         self._performer = performer
+        self._inbox = inbox
         self._clock = clock
-        self._settings = settings
-        self._queue: deque[Event] = deque()
-        self._arrived = asyncio.Event()
         self._left = ""
-        self.shed = 0
-
-    def post(self, event: Event) -> None:
-        """Queue ``event``; what peers and discovery say is dropped while the queue is full."""
-        if len(self._queue) >= self._settings.queue_max and isinstance(event, Received | CandidateSeen):
-            self.shed += 1
-            return
-        self._queue.append(event)
-        self._arrived.set()
 
     async def run(self) -> str:
         """Run until the machine says Leave; return its reason.
@@ -76,12 +51,12 @@ class Driver:
         while not self._left:
             due = self._machine.next_deadline()
             wait_s = None if due is None else due - self._clock.monotonic()
-            if not self._queue and (wait_s is None or wait_s > 0):
-                await self._wait(wait_s)
+            if not self._inbox and (wait_s is None or wait_s > 0):
+                await self._inbox.wait(wait_s)
             else:
                 await asyncio.sleep(0)  # sockets are heard between any two rounds
-            for _ in range(len(self._queue)):
-                await self._step(self._queue.popleft())
+            for _ in range(len(self._inbox)):
+                await self._step(self._inbox.take())
                 if self._left:
                     return self._left
             due = self._machine.next_deadline()
@@ -89,16 +64,8 @@ class Driver:
                 await self._step(TimerFired())
                 again = self._machine.next_deadline()
                 if again is not None and again <= self._clock.monotonic():
-                    await asyncio.sleep(self._settings.timer_least_s)
+                    await asyncio.sleep(TIMER_LEAST_S)
         return self._left
-
-    async def _wait(self, wait_s: float | None) -> None:
-        self._arrived.clear()
-        try:
-            async with asyncio.timeout(wait_s):
-                await self._arrived.wait()
-        except TimeoutError:
-            return
 
     async def _step(self, event: Event) -> None:
         for effect in self._machine.handle(event, self._clock.monotonic()):

@@ -99,6 +99,12 @@ class Memory:
     runs: RunFolders
     info: NodeInfo
 
+    async def tidy(self, run_id: RunId) -> None:
+        """Remove the checkpoints of a run that has ended; its trainer may have written one since."""
+        card = self.ledger.card(run_id)
+        if card is not None and card.state.ended:
+            await asyncio.to_thread(self.runs.forget_checkpoints, run_id)
+
 
 class Hands:
     """Performs effects in the order in which they come."""
@@ -133,12 +139,6 @@ class Hands:
                 await self._start(card)
             case _:
                 self._at_once(effect)
-
-    async def tidy(self, run_id: RunId) -> None:
-        """Remove the checkpoints of a run that has ended; its trainer may have written one since."""
-        card = self._memory.ledger.card(run_id)
-        if card is not None and card.state.ended:
-            await asyncio.to_thread(self._memory.runs.forget_checkpoints, run_id)
 
     def _at_once(self, effect: ImmediateEffect) -> None:
         """Do what needs no waiting."""
@@ -184,7 +184,7 @@ class Hands:
                 Level.ERROR, f"run {card.run_id} of {card.name} is not in the ledger: {error}", "ledger"
             )
             self._notes.write(note, self._clock.monotonic())
-        await self.tidy(card.run_id)
+        await self._memory.tidy(card.run_id)
 
     async def _start(self, card: JobCard) -> None:
         if self._memory.ledger.card(card.run_id) is None:

@@ -10,7 +10,8 @@ from daisychain.core.events import CancelAsked, Event, LeaveAsked, Received, Tim
 from daisychain.core.ids import NodeId, RunId, Term
 from daisychain.core.messages import HeartbeatAck
 from daisychain.host.clock import SystemClock
-from daisychain.runtime.driver import Driver, DriverSettings
+from daisychain.runtime.driver import Driver
+from daisychain.runtime.inbox import Inbox
 
 ME = NodeId("a" * 32)
 
@@ -48,8 +49,8 @@ class Recorder:
         self.done.append(effect)
 
 
-def driver(machine: Scripted, performer: Recorder, queue_max: int = 100) -> Driver:
-    return Driver(machine, performer, SystemClock(), DriverSettings(queue_max=queue_max))
+def driver(machine: Scripted, performer: Recorder, inbox: Inbox) -> Driver:
+    return Driver(machine, performer, inbox, SystemClock())
 
 
 def test_later_effects_wait_for_the_term_to_be_durable() -> None:
@@ -63,8 +64,9 @@ def test_later_effects_wait_for_the_term_to_be_durable() -> None:
     performer = Recorder()
 
     async def run() -> str:
-        loop = driver(Scripted({LeaveAsked: effects}), performer)
-        loop.post(LeaveAsked("test"))
+        inbox = Inbox()
+        loop = driver(Scripted({LeaveAsked: effects}), performer, inbox)
+        inbox.post(LeaveAsked("test"))
         return await asyncio.wait_for(loop.run(), 5)
 
     assert asyncio.run(run()) == "done"
@@ -76,10 +78,11 @@ def test_timers_fire_without_events_and_events_without_timers() -> None:
     machine = Scripted({CancelAsked: [Leave("event")]}, deadlines=[now, now + 0.02, now + 1e9])
 
     async def run() -> None:
-        loop = driver(machine, Recorder())
+        inbox = Inbox()
+        loop = driver(machine, Recorder(), inbox)
         task = asyncio.create_task(loop.run())
         await asyncio.wait_for(machine.last_timer.wait(), 5)
-        loop.post(CancelAsked(RunId("r-1")))
+        inbox.post(CancelAsked(RunId("r-1")))
         await asyncio.wait_for(task, 5)
 
     asyncio.run(run())
@@ -90,10 +93,11 @@ def test_a_deadline_that_stands_still_starves_no_event() -> None:
     machine = Scripted({CancelAsked: [Leave("event")]}, deadlines=[0.0] * 10_000)
 
     async def run() -> None:
-        loop = driver(machine, Recorder())
+        inbox = Inbox()
+        loop = driver(machine, Recorder(), inbox)
         task = asyncio.create_task(loop.run())
         await asyncio.sleep(0)
-        loop.post(CancelAsked(RunId("r-1")))
+        inbox.post(CancelAsked(RunId("r-1")))
         await asyncio.wait_for(task, 5)
 
     asyncio.run(run())
@@ -103,16 +107,16 @@ def test_a_deadline_that_stands_still_starves_no_event() -> None:
 def test_a_flood_from_peers_is_shed_and_our_own_events_are_not() -> None:
     machine = Scripted({LeaveAsked: [Leave("event")]})
 
-    async def run() -> Driver:
-        loop = driver(machine, Recorder(), queue_max=10)
+    async def run() -> Inbox:
+        inbox = Inbox(queue_max=10)
         for seq in range(1000):
-            loop.post(Received(ME, HeartbeatAck(seq)))
-        loop.post(LeaveAsked("test"))
-        await asyncio.wait_for(loop.run(), 5)
-        return loop
+            inbox.post(Received(ME, HeartbeatAck(seq)))
+        inbox.post(LeaveAsked("test"))
+        await asyncio.wait_for(driver(machine, Recorder(), inbox).run(), 5)
+        return inbox
 
-    loop = asyncio.run(run())
-    assert loop.shed == 990
+    inbox = asyncio.run(run())
+    assert inbox.shed == 990
     assert len(machine.seen) == 11
     assert machine.seen[-1] == LeaveAsked("test")
 
@@ -123,8 +127,9 @@ def test_a_machine_that_fails_ends_the_agent() -> None:
             raise ValueError("a bug")
 
     async def run() -> None:
-        loop = driver(Broken({}), Recorder())
-        loop.post(LeaveAsked("test"))
+        inbox = Inbox()
+        loop = driver(Broken({}), Recorder(), inbox)
+        inbox.post(LeaveAsked("test"))
         await asyncio.wait_for(loop.run(), 5)
 
     try:
