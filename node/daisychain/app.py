@@ -166,6 +166,7 @@ async def _build(config: NodeConfig, me: Remembered, choice: InterfaceChoice) ->
         me.state,
         config.jobs_folder,
         JobFolderSettings(),
+        clock,
         TrainingWishes(config.min_nodes, config.checkpoint_every_s, config.cache_max_bytes or 0),
     )
     proof = InterfaceProof(choice, inbox.post)

@@ -94,7 +94,7 @@ class Agent:
         await self._network.discovery.start()
         driving = asyncio.create_task(core.driver.run(), name="driver")
         others = [
-            asyncio.create_task(scanner.run(self._clock, self._me.ledger, core.inbox.post)),
+            asyncio.create_task(scanner.run(self._me.ledger, core.inbox.post)),
             asyncio.create_task(self._post_leave(leaving)),
             asyncio.create_task(core.anew.watch_address(self._network.choice)),
         ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,11 +53,13 @@ class Scanner:
         state: StateFolder,
         folder: Path,
         settings: JobFolderSettings,
+        clock: Clock,
         wishes: TrainingWishes = TrainingWishes(),
     ) -> None:
         self._node_id = node_id
         self._state = state
         self._settings = settings
+        self._clock = clock
         self._wishes = wishes
         self._folder = JobFolder(folder, settings)
         self._changes = FolderChanges(folder)
@@ -83,7 +84,7 @@ class Scanner:
         job = self._held(key)
         if job is None:
             raise BundleError(key.name[:16], "it is no longer here")
-        return self._folder.manifest(job, time.time())
+        return self._folder.manifest(job, self._clock.wall())
 
     def _held(self, key: BundleKey) -> FoundJob | None:
         if key.part is not Part.FOLDER:
@@ -132,8 +133,9 @@ class Scanner:
             cache_max_bytes=self._wishes.cache_max_bytes,
         )
 
-    async def run(self, clock: Clock, ledger: Ledger, post: Callable[[Event], None]) -> None:
+    async def run(self, ledger: Ledger, post: Callable[[Event], None]) -> None:
         """Scan until cancelled; ``post`` gets JobsScanned after the first look and after each change."""
+        clock = self._clock
         told: tuple[JobCard, ...] | None = None
         while True:
             started = clock.monotonic()
