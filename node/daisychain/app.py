@@ -171,12 +171,12 @@ async def _build(config: NodeConfig, me: Remembered, choice: InterfaceChoice) ->
     )
     proof = InterfaceProof(choice, inbox.post)
     refusals = RefusalLog(log.warning, clock.monotonic)
-    bundles = BundleSettings()
+    bundles, links = BundleSettings(), TransportSettings()
     server = BundleServer(JobShelf(scanner.bundle, scanner.read_manifest), bundles)
     transport = Transport(
         me.identity,
         me.key,
-        TransportSettings(),
+        links,
         proof.post,
         refusals=refusals,
         on_clone=partial(anew.met_clone, me.state, info),
@@ -197,7 +197,7 @@ async def _build(config: NodeConfig, me: Remembered, choice: InterfaceChoice) ->
     )
     memory = Memory(me.record, me.ledger, me.state.runs, info)
     supervisor = _supervisor(config, choice.name, facts, _trainer_events(memory, inbox))
-    client = BundleClient(transport.contexts, bundles)
+    client = BundleClient(transport.contexts, bundles, links.kernel_silence_s)
     landing = JobLanding(
         LandingPlace(me.state.incoming, config.jobs_folder, config.fetched_max_bytes),
         FetchedCopies(me.state.fetched, config.jobs_folder),

@@ -81,7 +81,7 @@ class Holder:
 
 @contextlib.asynccontextmanager
 async def asking(node: ChainNode, bounds: BundleSettings = BOUNDS) -> AsyncIterator[BundleClient]:
-    client = BundleClient(node.transport.contexts, bounds)
+    client = BundleClient(node.transport.contexts, bounds, TransportSettings().kernel_silence_s)
     try:
         yield client
     finally:
@@ -205,7 +205,7 @@ def test_without_the_key_nothing_is_read(tmp_path: Path) -> None:
             contexts.dial.check_hostname = False
             blind = replace(contexts, dial=contexts.inspect)
             for wrong in (contexts, blind):
-                client = BundleClient(wrong, BOUNDS)
+                client = BundleClient(wrong, BOUNDS, TransportSettings().kernel_silence_s)
                 with pytest.raises(AskError):
                     await client.manifest(holder.source, holder.key, MANIFEST_MAX_BYTES)
                 await client.close()

@@ -18,7 +18,6 @@ from daisychain.net.bundles.paths import BundleKey, chunk_path, manifest_path
 from daisychain.net.bundles.settings import BundleSettings
 from daisychain.net.links.handshake import REFUSAL_HEADER, WIRE_HEADER
 from daisychain.net.links.refusals import printable
-from daisychain.net.links.settings import TransportSettings
 from daisychain.net.links.sockets import give_way, tune
 from daisychain.net.links.tls import TlsContexts, proven_node_id
 from daisychain.wire.codec import WIRE_VERSION
@@ -39,7 +38,9 @@ class AskError(Exception):
 class BundleClient:
     """Asks peers; every answer is bounded in size and time, and comes from the very node that was asked."""
 
-    def __init__(self, contexts: TlsContexts, settings: BundleSettings) -> None:
+    def __init__(self, contexts: TlsContexts, settings: BundleSettings, kernel_silence_s: int) -> None:
+        """``kernel_silence_s``: see `TransportSettings`; of every connection of this node."""
+        self._kernel_silence_s = kernel_silence_s
         self._contexts = contexts
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
@@ -118,7 +119,7 @@ class BundleClient:
     def _socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
         family, kind, protocol, _, _ = info
         connection = socket.socket(family, kind, protocol)
-        tune(connection, TransportSettings().kernel_silence_s)
+        tune(connection, self._kernel_silence_s)
         give_way(connection, self._settings.kernel_buffer_bytes)
         return connection
 
