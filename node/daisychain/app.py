@@ -203,6 +203,7 @@ async def _build(config: NodeConfig, me: Remembered, choice: InterfaceChoice) ->
         FetchedCopies(me.state.fetched, config.jobs_folder),
         clock,
     )
+    await asyncio.to_thread(landing.sweep)
     fetcher = Fetcher(
         client, (client.pace, server.pace), landing, partial(_in_use, machine, clock), inbox.post
     )

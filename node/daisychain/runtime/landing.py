@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from daisychain.core.effects import Fetch
@@ -13,8 +15,9 @@ from daisychain.core.names import check_job_name
 from daisychain.errors import BundleError, StorageError
 from daisychain.host.bundles.budget import NoRoom, footprint_bytes, make_room, read_disk
 from daisychain.host.bundles.fetched import FetchedCopies
-from daisychain.host.bundles.staging import Staging, clean_incoming
+from daisychain.host.bundles.staging import Staging, clean_incoming, sweep_moved_away
 from daisychain.host.clock import Clock
+from daisychain.host.job_folder import ENTRIES_MAX
 from daisychain.host.job_listing import Digests
 from daisychain.runtime.download import Stage
 
@@ -46,6 +49,15 @@ class JobLanding:
         self._clock = clock
         self._digests = Digests(FILES_MAX)
         self._lock = threading.Lock()  # fetches of both parts may land at once
+
+    def sweep(self) -> None:
+        """Mend what a crash left half replaced, in the jobs folder and in each job's; takes time."""
+        jobs = self._place.jobs_folder
+        sweep_moved_away(jobs)
+        with contextlib.suppress(OSError):
+            for folder in islice(jobs.iterdir(), ENTRIES_MAX):
+                if folder.is_dir() and not folder.is_symlink():
+                    sweep_moved_away(folder)
 
     def open_stage(self, order: Fetch, manifest: Manifest, in_use: frozenset[str]) -> Stage:
         """Return the bundle's stage, with what it holds from before; makes room for it.

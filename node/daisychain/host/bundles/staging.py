@@ -6,8 +6,8 @@ import contextlib
 import errno
 import hashlib
 import os
+import re
 import secrets
-import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +30,9 @@ from daisychain.host.storage import make_folder, sync_folder
 
 BESIDE = ".daisychain-incoming"
 """Where a bundle is put together when the state folder is on another disk: hidden, so no job."""
+
+_MOVED_AWAY = re.compile(r"\.(.+)-old-[0-9a-f]{16}", re.DOTALL)
+"""The name that `_move_away` gives."""
 
 SYNCED_ALONE_MAX = 64
 """Up to so many files are made durable one by one, beyond that the whole disk's caches are written."""
@@ -137,7 +140,8 @@ class Staging:
                     old.rename(target)
                 raise
             if old is not None:
-                shutil.rmtree(old, ignore_errors=True)
+                with contextlib.suppress(OSError), folder_below(folder, ()) as here:
+                    remove(old.name, here)
             sync_folder(folder)
             sync_folder(self.folder.parent)
         except OSError as error:
@@ -243,6 +247,23 @@ def clean_incoming(incoming: Path, keep: frozenset[str]) -> None:
             if name not in keep:
                 with contextlib.suppress(OSError):
                     remove(name, here)
+
+
+def sweep_moved_away(folder: Path) -> None:
+    """Undo what a crash left of a replacement in ``folder``: a thing that was moved away has its place again.
+
+    Where the new one came there meanwhile, the old one is removed. Never raises: it is tried at each start.
+    """
+    with contextlib.suppress(OSError), folder_below(folder, ()) as here:
+        for name in os.listdir(here):  # noqa: PTH208 (of a descriptor)
+            moved = _MOVED_AWAY.fullmatch(name)
+            if moved is None:
+                continue
+            with contextlib.suppress(OSError):
+                if os.path.lexists(folder / moved[1]):
+                    remove(name, here)
+                else:
+                    os.rename(name, moved[1], src_dir_fd=here, dst_dir_fd=here)
 
 
 def _give(descriptor: int, owner: os.stat_result) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from daisychain.core.manifest import CHUNK_BYTES
 from daisychain.errors import BundleError, StorageError
-from daisychain.host.bundles.staging import BESIDE, Staging, clean_incoming
+from daisychain.host.bundles.staging import BESIDE, Staging, clean_incoming, sweep_moved_away
 from daisychain.host.job_listing import Digests, list_job
 from support.bundles import chunk_of, manifest_of
 
@@ -386,3 +386,27 @@ def test_only_what_is_still_wanted_stays_in_incoming(at: Place) -> None:
     staging.discard()
     assert list(at.incoming.iterdir()) == []
     clean_incoming(at.incoming / "none", frozenset())
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_what_a_crash_between_two_renames_left_is_swept(tmp_path: Path, arrived: bool) -> None:
+    old = tmp_path / ".result-old-0123456789abcdef"
+    old.mkdir()
+    (old / "summary.json").write_text("old")
+    (tmp_path / ".result-older").mkdir()  # none of ours
+    if arrived:
+        (tmp_path / "result").mkdir()
+        (tmp_path / "result" / "summary.json").write_text("new")
+    sweep_moved_away(tmp_path)
+    assert (tmp_path / "result" / "summary.json").read_text() == ("new" if arrived else "old")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".result-older", "result"]
+
+
+def test_a_planted_link_with_such_a_name_is_removed_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "kept").touch()
+    (tmp_path / "result").mkdir()
+    (tmp_path / ".result-old-0123456789abcdef").symlink_to(tmp_path / "outside")
+    sweep_moved_away(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["outside", "result"]
+    assert (tmp_path / "outside" / "kept").exists()
