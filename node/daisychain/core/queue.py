@@ -31,7 +31,7 @@ class JobQueue:
         self._cards: dict[RunId, JobCard] = {}
         self._digests: frozenset[str] = frozenset()
         self._names: frozenset[str] = frozenset()
-        self._asked: set[RunId] = set()
+        self._asked: set[RunId] = set()  # this and _recorded hold runs of _cards alone
         self._had: frozenset[str] = frozenset()  # digests that were here in this life, of runs still known
         self._recorded: dict[RunId, tuple[bool, int]] = {}
         for card in ledger:
@@ -148,7 +148,7 @@ class JobQueue:
         """Forget queued runs whose folder nobody has any more."""
         for card in list(self._cards.values()):
             if self._by_hearsay(card) and card.run_id not in available:
-                del self._cards[card.run_id]
+                self._forget(card.run_id)
 
     def to_record(self) -> list[JobCard]:
         """Return the runs that ended, were paused or resumed since the last call: for the ledger."""
@@ -190,8 +190,17 @@ class JobQueue:
         ended = [card for card in self._cards.values() if card.state.ended]
         if not ended:
             return False
-        del self._cards[min(ended, key=age).run_id]
+        self._forget(min(ended, key=age).run_id)
         return True
+
+    def _forget(self, run_id: RunId) -> None:
+        """Know nothing more of a run, so that a peer that tells of ever new ones fills no memory.
+
+        Is it told again, it is recorded again, which changes nothing in a ledger that has it.
+        """
+        del self._cards[run_id]
+        self._asked.discard(run_id)
+        self._recorded.pop(run_id, None)
 
     def _by_hearsay(self, card: JobCard) -> bool:
         """Whether all that this node knows of a run is that others have its folder."""

@@ -236,3 +236,14 @@ def test_the_book_is_bounded_and_forgets_ended_runs_first() -> None:
     jobs.learn([SECOND])
     assert jobs.get(SECOND.run_id) is not None
     assert len(jobs.told()) <= JOBS_MAX
+
+
+def test_a_peer_that_tells_of_ever_new_runs_fills_no_memory() -> None:
+    jobs = queue(CARD)
+    for number in range(4 * JOBS_MAX):
+        run = replace(SECOND, run_id=RunId(f"e-{number}"), submitted_at=float(number))
+        jobs.asked(run)
+        jobs.mark(run.run_id, JobState.FINISHED)
+        assert [card.run_id for card in jobs.to_record()] == [run.run_id]
+    kept = [len(it) for it in vars(jobs).values() if isinstance(it, dict | set | frozenset | list)]
+    assert max(kept) <= JOBS_MAX
