@@ -202,6 +202,7 @@ async def _build(config: NodeConfig, me: Remembered, choice: InterfaceChoice) ->
         LandingPlace(me.state.incoming, config.jobs_folder, config.fetched_max_bytes),
         FetchedCopies(me.state.fetched, config.jobs_folder),
         clock,
+        scanner.placing,
     )
     await asyncio.to_thread(landing.sweep)
     fetcher = Fetcher(

@@ -17,12 +17,16 @@ EMPTIED_S = 30.0
 """The same where all of several folders went at once: that may be a sick share."""
 
 
+PLACED_MAX = 256
+"""Most fetched copies remembered until they are seen: those that never land must not add up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Changes:
     """Since the last look.
 
     Attributes:
-        dropped: digests of jobs that were not here before; none at the first look.
+        dropped: digests of jobs that were not here before, fetched copies left out; none at the first look.
         edited: (name, former digest) of folders whose files are others now.
         deleted: (name, digest) of folders that are gone, and whose files are in no other folder.
     """
@@ -40,6 +44,15 @@ class FolderChanges:
         self._root: tuple[int, int] | None = None
         self._known: dict[str, str] = {}
         self._gone_at: dict[str, float] = {}
+        self._placed: dict[str, int] = {}
+
+    def placing(self, name: str, inode: int) -> None:
+        """A copy that this node fetched, with this inode, is about to become the folder ``name``.
+
+        Nobody has dropped it. Called before it is there, from another thread than `look`.
+        """
+        placed = {**self._placed, name: inode}
+        self._placed = dict(tuple(placed.items())[-PLACED_MAX:])
 
     def look(self, found: Mapping[str, str] | None, now: float) -> Changes:
         """Return what changed up to ``now`` (monotonic seconds).
@@ -52,6 +65,7 @@ class FolderChanges:
             self._root, self._known, self._gone_at = root, dict(found or {}) if root else {}, {}
             return Changes()
         before = frozenset(self._known.values())
+        fetched = {name for name in found if name not in self._known and self._was_placed(name)}
         edited = tuple(
             (name, self._known[name])
             for name, digest in sorted(found.items())
@@ -68,10 +82,20 @@ class FolderChanges:
         vanished = [(name, self._known.pop(name)) for name in long_gone]
         still = set(self._known.values())
         return Changes(
-            dropped=frozenset(found.values()) - before,
+            dropped=frozenset(digest for name, digest in found.items() if name not in fetched) - before,
             edited=tuple((name, digest) for name, digest in edited if digest not in still),
             deleted=tuple((name, digest) for name, digest in vanished if digest not in still),
         )
+
+    def _was_placed(self, name: str) -> bool:
+        """Whether the folder, first seen now, is the very one that was fetched; it is asked once."""
+        inode = self._placed.pop(name, None)
+        if inode is None:
+            return False
+        try:
+            return (self._path / name).lstat().st_ino == inode
+        except OSError:
+            return False
 
     def _is_gone(self, name: str) -> bool:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -43,7 +44,11 @@ class LandingPlace:
 class JobLanding:
     """The stages of fetched bundles on this machine's disk, and their place under ``jobs/``."""
 
-    def __init__(self, place: LandingPlace, copies: FetchedCopies, clock: Clock) -> None:
+    def __init__(
+        self, place: LandingPlace, copies: FetchedCopies, clock: Clock, placing: Callable[[str, int], None]
+    ) -> None:
+        """``placing`` is told the name and inode of each folder just before it appears under ``jobs/``."""
+        self._placing = placing
         self._place = place
         self._copies = copies
         self._clock = clock
@@ -90,6 +95,7 @@ class JobLanding:
     def _place_as(self, stage: Staging, name: str) -> Path:
         def remember(facts: os.stat_result) -> None:
             self._copies.about_to_place(name, stage.digest, facts, self._clock.wall())
+            self._placing(name, facts.st_ino)
 
         return stage.place(self._place.jobs_folder, name, about_to=remember)
 

@@ -63,6 +63,7 @@ class Scanner:
         self._wishes = wishes
         self._folder = JobFolder(folder, settings)
         self._changes = FolderChanges(folder)
+        self.placing = self._changes.placing
         self._found: dict[str, FoundJob] = {}
         self.problem = ""
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from daisychain.host.folder_changes import BELIEVE_S, EMPTIED_S, Changes, FolderChanges
+from daisychain.host.folder_changes import BELIEVE_S, EMPTIED_S, PLACED_MAX, Changes, FolderChanges
 
 NOTHING = Changes()
 
@@ -110,3 +110,33 @@ def test_a_jobs_folder_that_cannot_be_read_tells_of_no_deletion(jobs: Path) -> N
         (jobs / name).rmdir()
     assert changes.look({}, 80.0) == NOTHING, "what is there when it can be read again is all that is known"
     assert changes.look({}, 160.0) == NOTHING
+
+
+def test_a_copy_that_was_fetched_was_not_dropped_by_anybody(jobs: Path) -> None:
+    """Landing just as its run is withdrawn, it would otherwise be queued anew."""
+    changes = watched(jobs)
+    changes.placing("z", (jobs / "b").stat().st_ino)
+    assert changes.look(ALL, 0.5) == NOTHING, "it is not there yet"
+    (jobs / "b").rename(jobs / "z")  # as a stage is: what it was keeps its inode
+    assert changes.look({**without("b"), "z": "9"}, 1.0) == NOTHING
+    changes.look({**without("b"), "z": "9"}, 1.0 + BELIEVE_S)
+    (jobs / "z").rmdir()
+    changes.look(without("b"), 10.0)
+    assert changes.look(without("b"), 10.0 + BELIEVE_S) == Changes(deleted=(("z", "9"),))
+    (jobs / "z").mkdir()
+    assert changes.look({**without("b"), "z": "9"}, 20.0) == Changes(dropped=frozenset({"9"})), "put back"
+
+
+def test_a_folder_dropped_where_a_fetched_one_was_to_land_was_dropped(jobs: Path) -> None:
+    changes = watched(jobs)
+    (jobs / "stage").mkdir()
+    changes.placing("z", (jobs / "stage").stat().st_ino)
+    (jobs / "z").mkdir()
+    assert changes.look({**ALL, "z": "9"}, 1.0) == Changes(dropped=frozenset({"9"}))
+
+
+def test_fetched_copies_that_never_land_do_not_add_up(jobs: Path) -> None:
+    changes = watched(jobs)
+    for number in range(4 * PLACED_MAX):
+        changes.placing(f"z{number}", number)
+    assert max(len(it) for it in vars(changes).values() if isinstance(it, dict)) <= PLACED_MAX
