@@ -16,6 +16,11 @@ GROUP = "239.77.7.7"
 QUIET_S = 0.3
 """So long after the last packet nothing comes any more."""
 
+SO_RCVBUFFORCE = 33
+RECEIVE_BYTES = 4 << 20
+"""Room for whatever a relay lets go at once after it stood still: the usual bound of the system is too small
+for that, and the receiver would lose what the link did not."""
+
 UDP_OVERHEAD_BYTES = 42
 """Ethernet, IP and UDP headers: what a rate counts besides the payload."""
 
@@ -26,7 +31,7 @@ def udp(place: Place, port: int = 0) -> Iterator[socket.socket]:
 
     def make() -> socket.socket:
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, RECEIVE_BYTES)
         made.bind((place.address, port))
         return made
 
@@ -110,9 +115,11 @@ def arrivals(source: Place, target: Place, count: int, pause_s: float = 0.0005) 
             near.sendto(struct.pack("I", number), far.getsockname())
             while time.monotonic() < sent_at[-1] + pause_s:
                 take()
-        quiet_at = time.monotonic() + QUIET_S
-        while time.monotonic() < quiet_at:
+        quiet_since, seen = time.monotonic(), len(came)
+        while time.monotonic() < quiet_since + QUIET_S:  # since the last arrival: a busy relay may be late
             take()
+            if len(came) > seen:
+                quiet_since, seen = time.monotonic(), len(came)
             time.sleep(0.001)
     return came
 
