@@ -10,6 +10,7 @@ from daisychain import __version__
 from daisychain.cli import (
     cancel,
     doctor,
+    install_plan,
     jobs,
     key,
     logs,
@@ -62,6 +63,7 @@ app.command()(pause.pause)
 app.command()(resume.resume)
 app.command()(predict.predict)
 app.command()(doctor.doctor)
+app.command(name="install-plan", hidden=True)(install_plan.install_plan)
 app.add_typer(key.app, name="key")
 
 

@@ -13,18 +13,22 @@ SECRET_MAX_BYTES = 16_384
 
 _OTHERS = 0o007
 
+CONTAINER_SECRETS = Path("/run/secrets")
+"""Where a container finds its secrets. No other user is in there, and Docker Desktop shows every file of a
+Windows disk as open to all, so that permission bits say nothing."""
+
 
 def read_secret(path: Path, what: str) -> str:
     """Return the text of the secret file ``path``.
 
     ``what`` names it in errors. Raises `IdentityError` when it is missing, unreadable, too large,
     no UTF-8 text, or open to every user of the machine (group access is left to the owner: it is
-    how a container shares a file with its host).
+    how a container shares a file with its host; so is what lies in CONTAINER_SECRETS).
     """
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            if mode & _OTHERS:
+            if mode & _OTHERS and path.parent != CONTAINER_SECRETS:
                 raise IdentityError(
                     f"{what} {path} is open to every user of this machine (mode {mode & 0o777:03o})",
                     f"Run `chmod 600 {path}`; if others had access to this machine, make a new one.",
