@@ -74,7 +74,10 @@ class Fetching:
             self._setbacks[run_id] = _Setback(0, now + self._settings.fetched_s, "", everybody)
 
     def failed(self, run_id: RunId, reason: str, now: float) -> list[Effect]:
-        """The fetch gave up; it is tried again after a wait that doubles each time."""
+        """The fetch gave up; it is tried again after a wait that doubles each time.
+
+        It is said when the reason is new.
+        """
         lack = self._ended(run_id)
         if lack is None:
             return []
@@ -84,8 +87,11 @@ class Fetching:
         wait_s = min(settings.fetch_retry_max_s, settings.fetch_retry_s * 2.0 ** min(count - 1, 16))
         tried = frozenset(source.node_id for source in lack.sources)
         self._setbacks[run_id] = _Setback(count, now + wait_s, reason, tried)
+        if former is not None and _kind(former.reason) == _kind(reason):
+            return []  # said already; who stands by for it goes on telling why
         where = f"jobs/{lack.card.name}" + ("" if self._part is Part.FOLDER else "/result")
-        text = f"{where} could not be fetched: {reason}; tried again in {wait_s:g} s"
+        again = f"tried again in {wait_s:g} s, then every {settings.fetch_retry_max_s:g} s at the latest"
+        text = f"{where} could not be fetched: {reason}; {again}"
         return [Note(Level.WARNING, text, f"fetch {run_id}")]
 
     def told(self, run_id: RunId) -> str:
@@ -117,6 +123,11 @@ class Fetching:
         if setback is None or now >= setback.due_at:
             return True
         return setback.count > 0 and any(source.node_id not in setback.tried for source in lack.sources)
+
+
+def _kind(reason: str) -> str:
+    """Return a reason without its numbers: the free bytes of a disk are others with every look."""
+    return "".join(character for character in reason if not character.isdigit())
 
 
 def pace_beside_training(settings: CoreSettings) -> float:

@@ -92,20 +92,35 @@ def test_what_the_chain_trains_comes_before_what_waits() -> None:
     assert fetches(effects) == [(RUN, ["n2"])]
 
 
+def refused(bench: Bench, reason: str) -> list[str]:
+    """Let the fetch fail; return what is written to the log, and wait until it is tried again."""
+    effects = bench.do(FetchFailed(RUN, Part.FOLDER, reason))
+    began = bench.now
+    while not fetches(bench.keep(2, holder(CARD), 0.1)):
+        assert bench.now < began + 100.0
+    return [note.text for note in of(Note, effects) if isinstance(note, Note)]
+
+
 def test_a_fetch_that_fails_is_tried_again_after_doubling_waits() -> None:
     bench = linked()
     bench.beat(2, holder(CARD))
     waits = []
     for _ in range(8):
-        effects = bench.do(FetchFailed(RUN, Part.FOLDER, "n2: no answer"))
-        assert next(note.text for note in of(Note, effects) if isinstance(note, Note)).startswith(
-            "jobs/digits could not be fetched: n2: no answer; tried again in "
-        )
         began = bench.now
-        while not fetches(bench.keep(2, holder(CARD), 0.1)):
-            assert bench.now < began + 100.0
+        refused(bench, "n2: no answer")
         waits.append(bench.now - began)
     assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60], abs=0.2)
+
+
+def test_a_fetch_that_fails_is_said_once_for_each_reason_whatever_its_numbers() -> None:
+    """A bundle over the budget is tried every minute for as long as it is over it."""
+    bench = linked()
+    bench.beat(2, holder(CARD))
+    (said,) = refused(bench, "it takes 2.0 GiB, and of the 1.5 GiB free on the disk 1.0 GiB stay free")
+    assert said.startswith("jobs/digits could not be fetched: it takes 2.0 GiB")
+    assert refused(bench, "it takes 2.0 GiB, and of the 1.4 GiB free on the disk 1.0 GiB stay free") == []
+    assert len(refused(bench, "n2: no answer")) == 1
+    assert refused(bench, "n2: no answer") == []
 
 
 def test_somebody_who_was_not_asked_yet_is_asked_at_once() -> None:
