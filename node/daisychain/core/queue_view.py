@@ -10,6 +10,9 @@ from daisychain.core.job_names import labels
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.node import TrainerState, TrainerStatus
 
+ENDED_SHOWN_MAX = 16
+"""Most ended runs that people are shown: what a peer tells, or a year's work, must not hide the queue."""
+
 _AT_WORK = (TrainerState.FORMING, TrainerState.TRAINING, TrainerState.DONE)
 
 
@@ -53,7 +56,10 @@ class Situation:
 
 
 def queue_view(cards: Sequence[JobCard], at: Situation) -> tuple[QueuedJob, ...]:
-    """Return every run in the order in which they are trained, those that ended last, as in ``cards``."""
+    """Return the runs in the order in which they are trained; last those that ended lately, as in ``cards``.
+
+    A withdrawn run, which a newer one of the same name has replaced, is history that nobody asks for.
+    """
     going = sorted((card for card in cards if not card.state.ended), key=lambda card: _turn(card, at))
     names = labels(cards)
     first = next((c for c in going if c.state is not JobState.PAUSED and c.run_id in at.available), None)
@@ -68,8 +74,21 @@ def queue_view(cards: Sequence[JobCard], at: Situation) -> tuple[QueuedJob, ...]
         )
         for place, card in enumerate(going, 1)
     ]
-    ended = [QueuedJob(card, names[card.run_id], 0, (), None, "") for card in cards if card.state.ended]
+    ended = [QueuedJob(card, names[card.run_id], 0, (), None, "") for card in _history(cards)]
     return (*queued, *ended)
+
+
+def _history(cards: Sequence[JobCard]) -> list[JobCard]:
+    """Return the last ENDED_SHOWN_MAX runs that ended and that people are still told of, in their order."""
+    newest: dict[str, JobCard] = {}
+    for card in sorted(cards, key=lambda card: (card.submitted_at, card.run_id)):
+        newest[card.name] = card
+    told = [
+        card
+        for card in cards
+        if card.state.ended and (card.state is not JobState.WITHDRAWN or newest[card.name] is card)
+    ]
+    return told[-ENDED_SHOWN_MAX:]
 
 
 def _turn(card: JobCard, at: Situation) -> tuple[bool, bool]:

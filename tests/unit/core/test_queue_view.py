@@ -11,7 +11,7 @@ from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.node import TrainerState, TrainerStatus
 from daisychain.core.pace import LEAST_S, WINDOW_S, Pace
 from daisychain.core.queue import JobQueue
-from daisychain.core.queue_view import QueuedJob, Situation, ordinal, queue_view
+from daisychain.core.queue_view import ENDED_SHOWN_MAX, QueuedJob, Situation, ordinal, queue_view
 from unit.core.chains import CARD, RUN
 
 SECOND = replace(CARD, run_id=RunId("bbbb-1"), name="second", digest="e" * 64, submitted_at=11.0)
@@ -111,3 +111,22 @@ def test_a_pace_follows_the_world_of_the_last_half_minute() -> None:
     for second in range(100, 100 + int(WINDOW_S) + 2):
         pace.seen(RUN, 500 + second - 100, float(second))
     assert pace.steps_per_s(RUN, 531, 131.0) == pytest.approx(1.0)
+
+
+def test_a_long_history_does_not_hide_the_queue() -> None:
+    over = [
+        replace(CARD, run_id=RunId(f"e-{n}"), name=f"e{n}", submitted_at=float(n), state=JobState.FINISHED)
+        for n in range(3 * ENDED_SHOWN_MAX)
+    ]
+    first, *ended = seen(AT, RUNNING, *over)
+    assert first.card == RUNNING
+    assert [job.card for job in ended] == over[-ENDED_SHOWN_MAX:], "the last ones"
+
+
+def test_a_withdrawn_run_is_shown_until_a_newer_one_of_its_name_is_there() -> None:
+    edited = replace(CARD, state=JobState.WITHDRAWN, reason="superseded")
+    assert [job.card for job in seen(AT, edited, SECOND)] == [SECOND, edited]
+    newer = replace(CARD, run_id=RunId("ffff-1"), digest="9" * 64, submitted_at=12.0)
+    assert [job.card for job in seen(AT, edited, SECOND, newer)] == [SECOND, newer]
+    finished = replace(CARD, state=JobState.FINISHED)
+    assert finished in [job.card for job in seen(AT, finished, newer)], "a result is worth telling of"
