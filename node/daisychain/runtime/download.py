@@ -31,7 +31,7 @@ class Download:
     """Fetches one bundle from the peers that have it, several at a time.
 
     Attributes:
-        done_bytes, size_bytes: how far it is; 0 of 0 while the manifest is not known.
+        done_bytes, size_bytes: how far it is; 0 of 0 until it is known what there is and what is staged.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class Download:
         when this disk cannot hold it.
         """
         manifest = await self._manifest()
-        self.size_bytes = manifest.size_bytes
         stage = await asyncio.to_thread(open_stage, manifest)
         missing = await asyncio.to_thread(stage.missing)
-        self.done_bytes = manifest.size_bytes - sum(manifest.chunk_size(*chunk) for chunk in missing)
+        left_bytes = sum(manifest.chunk_size(*chunk) for chunk in missing)
+        self.done_bytes, self.size_bytes = manifest.size_bytes - left_bytes, manifest.size_bytes
         await self._chunks(manifest, stage, missing)
         return stage
 
