@@ -72,17 +72,20 @@ class Chain:
         jobs.mkdir(parents=True, exist_ok=True)
         return jobs
 
-    def write_job(self, node: str, name: str = "counting", *, epochs: int) -> Path:
+    def write_job(
+        self, node: str, name: str = "counting", *, epochs: int, seed: int = 3, priority: int = 0
+    ) -> Path:
         """Give a node a job whose model counts the visits of every sample: its own audit.
 
-        A step takes 20 ms or more until `hurry_up`, so that a test has the time it needs.
+        A step takes 20 ms or more until `hurry_up`, so that a test has the time it needs. Another ``seed``
+        makes it another job, not the same one under another name.
         """
         folder = self.prepare(node) / name
         folder.mkdir()
         (folder / "counting.py").write_text(SLOW_COUNTING.format(hurry=str(self._hurry)))
         (folder / "job.yaml").write_text(
             "kind: python\nfile: counting.py\nglobal_batch_size: 32\n"
-            f"epochs: {epochs}\ndtype: float64\nseed: 3\n"
+            f"epochs: {epochs}\ndtype: float64\nseed: {seed}\npriority: {priority}\n"
         )
         return folder
 
