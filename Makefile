@@ -14,7 +14,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 TWO := -q -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check format lint types imports unit simulation integration soak mutants rig rig-long bench-recovery bench-storm bench-reproducible bench-drift clean
+.PHONY: help demo node test test-long check format lint shell types imports unit simulation integration soak mutants rig rig-long bench-recovery bench-storm bench-reproducible bench-drift clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -42,13 +42,19 @@ $(BENCH_STAMP): $(STAMP)
 demo: $(STAMP) ## Three nodes on this machine train the digits; the coordinator is killed on the way
 	$(BIN)/daisychain demo --nodes 3 --kill coordinator
 
-check: format lint types imports unit simulation ## Format, lint, types, import contracts, unit tests, simulation
+node: $(STAMP) ## Run an agent without a container, with what .env and secrets/cluster.key say
+	@scripts/node.sh $(BIN)/daisychain $(FLAGS)
+
+check: format lint shell types imports unit simulation ## Format, lint, shellcheck, types, import contracts, unit tests, simulation
 
 format: $(STAMP)
 	$(BIN)/ruff format --check node tests jobs
 
 lint: $(STAMP)
 	$(BIN)/ruff check node tests jobs
+
+shell: $(STAMP)
+	$(BIN)/shellcheck scripts/*.sh
 
 types: $(STAMP)
 	$(BIN)/mypy
