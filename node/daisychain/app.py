@@ -36,7 +36,7 @@ from daisychain.net.bundles.server import BundleServer
 from daisychain.net.bundles.settings import BundleSettings
 from daisychain.net.discovery.discovery import Discovery
 from daisychain.net.discovery.sources import Announcement
-from daisychain.net.discovery.tailnet import read_tailnet
+from daisychain.net.discovery.tailnet import read_tailnet, why_no_interface
 from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.net.interface_choice import (
     InterfaceChoice,
@@ -61,6 +61,7 @@ from daisychain.runtime.scanner import Scanner, TrainingWishes
 from daisychain.runtime.shelf import JobShelf
 from daisychain.runtime.stop_signals import stop_signals
 from daisychain.runtime.supervisor import Supervisor, TrainerEvents
+from daisychain.runtime.tailnet_wait import TailnetWait
 
 log = logging.getLogger("daisychain.agent")
 
@@ -144,7 +145,13 @@ async def _run_once(
 ) -> str:
     """Build an agent, run it, and take it down; return why it left."""
     me = await asyncio.to_thread(remember, state, config.key_path)
-    choice = await _choose_interface(config)
+    if config.network is Network.TAILNET:
+        found = await TailnetWait(state.socket).until_up(partial(_choose_interface, config), leaving)
+        if found is None:
+            return "asked to leave"
+        choice = found
+    else:
+        choice = await _choose_interface(config)
     agent = await _build(config, me, choice)
     try:
         started(Started(config.name, me.identity.node_id, agent.address, choice, ""))
@@ -277,14 +284,26 @@ def _make_key(config: NodeConfig) -> str:
 
 
 async def _choose_interface(config: NodeConfig) -> InterfaceChoice:
-    """Return what the chain runs over; raises `NetworkError` with every interface and why not."""
+    """Return what the chain runs over; raises `NetworkError` with every interface and why not.
+
+    On the tailnet alone it says instead what keeps the tailnet from being up, when that is known.
+    """
     settings = config.discovery_settings()
-    tailnet: tuple[str, ...] = ()
+    addresses: tuple[str, ...] = ()
+    trouble: NetworkError | None = None
     if config.tailnet and config.network in (Network.AUTO, Network.TAILNET):
-        with contextlib.suppress(NetworkError):  # told by discovery and doctor
-            tailnet = (await read_tailnet(settings.tailscale)).addresses
-    return await asyncio.to_thread(
-        lambda: choose_interface(
-            list_interfaces(), config.interface, config.network, default_route_address(), tailnet
+        try:
+            tailnet = await read_tailnet(settings.tailscale)
+            addresses, trouble = tailnet.addresses, why_no_interface(tailnet)
+        except NetworkError as error:  # on a LAN it is told by discovery and doctor
+            trouble = error
+    try:
+        return await asyncio.to_thread(
+            lambda: choose_interface(
+                list_interfaces(), config.interface, config.network, default_route_address(), addresses
+            )
         )
-    )
+    except NetworkError:
+        if trouble is not None and config.network is Network.TAILNET and not config.interface:
+            raise trouble from None
+        raise

@@ -22,6 +22,7 @@ PERMISSION = (
     'Got error: Get "http://local-tailscaled.sock/localapi/v0/status": dial unix '
     "/var/run/tailscale/tailscaled.sock: connect: permission denied\n"
 )
+LOGIN_PAGE = "https://login.tailscale.com/a/1234abcd"
 SKEW = 'Warning: client version "1.92.0" != tailscaled server version "1.90.1"\n'
 
 
@@ -74,5 +75,7 @@ def main(arguments: list[str]) -> int:
             return 1
         case "hang":  # with a child that holds the output open
             return subprocess.call([sys.executable, "-c", "import signal; signal.pause()"])
+        case "NeedsLogin":
+            return _print(status(BackendState=mode, AuthURL=LOGIN_PAGE, Self=None, CurrentTailnet=None))
         case _:  # a backend's state
             return _print(status(BackendState=mode, Self=None, CurrentTailnet=None, TUN=False))

@@ -52,6 +52,24 @@ def test_what_tailscale_complains_about_is_passed_on() -> None:
         parsed(BackendState="NeedsLogin", Health=["You are logged out."])
 
 
+@pytest.mark.parametrize(
+    ("page", "remedy"),
+    [
+        ("https://login.tailscale.com/a/12ab", "Open https://login.tailscale.com/a/12ab"),
+        ("", "Run `tailscale up`"),
+        (None, "Run `tailscale up`"),
+        ("http://elsewhere", "Run `tailscale up`"),
+        ("https://a b", "Run `tailscale up`"),
+        ("https://x\x1b[2J", "Run `tailscale up`"),
+        ("https://" + "a" * 200, "Run `tailscale up`"),
+    ],
+)
+def test_who_is_logged_out_is_told_the_page_to_open(page: str | None, remedy: str) -> None:
+    with pytest.raises(NetworkError, match="needs a login") as refused:
+        parsed(BackendState="NeedsLogin", AuthURL=page, Self=None)
+    assert refused.value.remedy == remedy
+
+
 def test_nulls_and_unknown_keys_do_not_matter() -> None:
     found = parsed(CurrentTailnet=None, Peer=None, Health=None, User=None, Novelty={"a": [1]})
     assert found.peers == ()

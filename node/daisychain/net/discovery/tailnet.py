@@ -70,15 +70,23 @@ class TailnetSource:
         """Look at the tailnet each ``interval_s`` until cancelled. Raises NetworkError when it is not up."""
         while True:
             status = await read_tailnet(self._command, self._settings)
-            if status.userspace:
-                raise NetworkError(
-                    "Tailscale runs in userspace mode: there is no interface to train over", USERSPACE_REMEDY
-                )
+            trouble = why_no_interface(status)
+            if trouble is not None:
+                raise trouble
             plan = whom_to_dial(status)
             for peer in plan.peers:
                 found(CandidateSeen("tailnet", Address(peer.address, self._port)))
             say(SourceHealth.OK, describe(status, plan))
             await asyncio.sleep(self._settings.interval_s)
+
+
+def why_no_interface(status: TailnetStatus) -> NetworkError | None:
+    """Return why a tailnet that is up has no interface to train over; None when it should have one."""
+    if not status.userspace:
+        return None
+    return NetworkError(
+        "Tailscale runs in userspace mode: there is no interface to train over", USERSPACE_REMEDY
+    )
 
 
 def describe(status: TailnetStatus, plan: DialPlan) -> str:

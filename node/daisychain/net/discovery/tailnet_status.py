@@ -22,6 +22,9 @@ NODE_SYSTEMS = ("linux", "windows", "macos")
 DIAL_MAX = 64
 """Most machines dialled: a company's tailnet has thousands, and a chain has about sixteen."""
 
+LOGIN_PAGE_MAX = 200
+"""Longest address of a login page that is shown: Tailscale's own have some 45 characters."""
+
 
 @dataclass(frozen=True, slots=True)
 class TailnetPeer:
@@ -82,7 +85,7 @@ def parse_status(text: str) -> TailnetStatus:
         ) from None
     if not isinstance(root, dict) or not isinstance(root.get("BackendState"), str):
         raise NetworkError("tailscale's status has no BackendState", "Update Tailscale")
-    _check_running(root["BackendState"], _texts(root.get("Health")))
+    _check_running(root["BackendState"], _texts(root.get("Health")), _login_page(root.get("AuthURL")))
     me = _table(root.get("Self"))
     tailnet = _table(root.get("CurrentTailnet"))
     addresses = tuple(host for host in _texts(me.get("TailscaleIPs")) if _in_tailnet(host))
@@ -104,14 +107,22 @@ def parse_status(text: str) -> TailnetStatus:
     )
 
 
-def _check_running(state: str, health: tuple[str, ...]) -> None:
+def _login_page(value: object) -> str:
+    """Return the address where a person logs this machine in; empty when there is none to be shown."""
+    page = _text(value)
+    fits = page.startswith("https://") and page.isascii() and page.isprintable() and " " not in page
+    return page if fits and len(page) <= LOGIN_PAGE_MAX else ""
+
+
+def _check_running(state: str, health: tuple[str, ...], login_page: str) -> None:
     """Raise NetworkError unless the backend runs."""
     told = f" ({'; '.join(health)})" if health else ""
     match state:
         case "Running":
             return
         case "NeedsLogin":
-            raise NetworkError(f"this machine is logged out of its tailnet{told}", "Run `tailscale up`")
+            remedy = f"Open {login_page}" if login_page else "Run `tailscale up`"
+            raise NetworkError(f"this machine needs a login: it is logged out of its tailnet{told}", remedy)
         case "NeedsMachineAuth":
             raise NetworkError(
                 f"this machine waits to be approved{told}", "Approve it in the tailnet's admin console"
