@@ -10,6 +10,7 @@ import datetime
 import errno
 import json
 import os
+import platform
 import shutil
 import socket
 import sys
@@ -95,7 +96,7 @@ async def run_checks(request: DoctorRequest, done: Callable[[Check], None] | Non
         interface_check = Check("interface", CheckState.PROBLEM, error.message, error.remedy)
     found = await asyncio.to_thread(list_gpus, request.nvidia_smi)
     checks: list[tuple[str, Callable[[], Awaitable[Check]], float]] = [
-        ("platform", _plain(lambda: rules.judge_platform(sys.platform)), CHECK_TIMEOUT_S),
+        ("platform", _plain(lambda: _platform(choice)), CHECK_TIMEOUT_S),
         ("interface", _plain(lambda: interface_check), CHECK_TIMEOUT_S),
         ("hosts", _plain(_hosts), CHECK_TIMEOUT_S),
         ("tailnet", _plain(lambda: _tailnet(tailnet, trouble, request, interfaces)), CHECK_TIMEOUT_S),
@@ -134,6 +135,11 @@ async def _guarded(
     if done is not None:
         done(check)
     return check
+
+
+def _platform(choice: InterfaceChoice | None) -> Check:
+    on_tailnet = choice is not None and choice.kind is Network.TAILNET
+    return rules.judge_platform(sys.platform, platform.release(), on_tailnet)
 
 
 def _plain(judge: Callable[[], Check]) -> Callable[[], Awaitable[Check]]:

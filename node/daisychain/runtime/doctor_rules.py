@@ -19,6 +19,8 @@ LEAST_MEMORY_BYTES = 512 * MIB
 GOOD_MEMORY_BYTES = 2 * GIB
 LEAST_DISK_BYTES = 100 * MIB
 GOOD_DISK_BYTES = 2 * GIB
+VIRTUAL_KERNELS = {"microsoft": "WSL or Docker Desktop", "linuxkit": "Docker Desktop"}
+"""What of a kernel's release tells a virtual machine behind its host's address: whose it is."""
 SANE_YEARS = (2024, 2100)
 CLOCK_SLACK_S = 86400.0
 """A file a day younger than now is a time zone mixed up; more is a wrong clock."""
@@ -42,12 +44,21 @@ class Check:
     remedy: str = ""
 
 
-def judge_platform(platform: str) -> Check:
-    """Judge whether anything can be trained on this platform."""
+def judge_platform(platform: str, kernel: str = "", on_tailnet: bool = False) -> Check:
+    """Judge whether anything can be trained on this platform, with others.
+
+    ``kernel``: its release, which names WSL and Docker Desktop; ``on_tailnet``: the chain runs over one.
+    """
     refusal = why_no_training(platform)
-    if refusal is None:
+    if refusal is not None:
+        return Check("platform", CheckState.PROBLEM, refusal, WINDOWS_REMEDY)
+    behind = next((name for mark, name in VIRTUAL_KERNELS.items() if mark in kernel.lower()), None)
+    if behind is None or on_tailnet:
         return Check("platform", CheckState.OK, f"{platform}: gloo works here")
-    return Check("platform", CheckState.PROBLEM, refusal, WINDOWS_REMEDY)
+    text = f"{platform} in the virtual machine of {behind}: machines of the LAN reach no address in it"
+    return Check(
+        "platform", CheckState.WARNING, text, "Use the tailnet: scripts/install.sh --network tailnet"
+    )
 
 
 def judge_interface(choice: InterfaceChoice) -> Check:

@@ -34,6 +34,14 @@ def test_native_windows_is_a_problem_with_the_way_out() -> None:
     assert rules.judge_platform("linux").state is OK
 
 
+@pytest.mark.parametrize("kernel", ["5.15.153.1-microsoft-standard-WSL2", "6.10.14-linuxkit"])
+def test_a_virtual_machine_behind_its_host_is_told_unless_the_tailnet_leads_into_it(kernel: str) -> None:
+    check = rules.judge_platform("linux", kernel)
+    assert check.state is WARNING and "--network tailnet" in check.remedy
+    assert rules.judge_platform("linux", kernel, on_tailnet=True).state is OK
+    assert rules.judge_platform("linux", "6.1.0-9-amd64").state is OK
+
+
 def test_the_interface_line_tells_the_reason_and_the_rejected() -> None:
     text = rules.judge_interface(choose_interface((ETH, DOCKER))).text
     assert "eth0 192.168.1.5: wired" in text and "docker0 172.17.0.1 (Docker's bridge" in text
