@@ -25,7 +25,7 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.long, pytest.mark.timeout(400)]
 
-EPOCHS = 40
+EPOCHS = 50
 STEPS = EPOCHS * STEPS_AN_EPOCH
 DROPPED = {"wide": "ada", "deep": "bob", "tiny": "cem", "late": "ada", "soon": "bob"}
 """The five jobs, and on which node each is dropped."""
