@@ -53,7 +53,7 @@ from daisychain.runtime.driver import Driver
 from daisychain.runtime.fetcher import Fetcher
 from daisychain.runtime.inbox import Inbox
 from daisychain.runtime.interface_proof import InterfaceProof
-from daisychain.runtime.landing import JobLanding, LandingPlace
+from daisychain.runtime.landing import BundleLanding, LandingPlace
 from daisychain.runtime.notes import start_logging
 from daisychain.runtime.performer import Hands, Memory
 from daisychain.runtime.remember import Remembered, remember
@@ -205,11 +205,11 @@ async def _build(config: NodeConfig, me: Remembered, choice: InterfaceChoice) ->
     memory = Memory(me.record, me.ledger, me.state.runs, info)
     supervisor = _supervisor(config, choice.name, facts, _trainer_events(memory, inbox))
     client = BundleClient(transport.contexts, bundles, links.kernel_silence_s)
-    landing = JobLanding(
+    landing = BundleLanding(
         LandingPlace(me.state.incoming, config.jobs_folder, config.fetched_max_bytes),
         FetchedCopies(me.state.fetched, config.jobs_folder),
+        scanner,
         clock,
-        scanner.placing,
     )
     await asyncio.to_thread(landing.sweep)
     fetcher = Fetcher(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from daisychain.core.events import CancelAsked, JobsScanned, LeaveAsked, PauseAsked, SubmitAsked
+from daisychain.core.events import CancelAsked, LeaveAsked, PauseAsked, SubmitAsked
 from daisychain.core.ids import RunId
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.settings import CoreSettings
@@ -202,7 +202,7 @@ class SimChain:
 
     def rescan(self, index: int) -> None:
         """A node looks into its jobs folder."""
-        self.nodes[index].post(JobsScanned(self.nodes[index].jobs))
+        self.nodes[index].look()
 
     def submit(self, index: int, card: JobCard) -> None:
         """A user queues a run on one node; whoever has its folder looks there."""
@@ -291,6 +291,7 @@ class SimChain:
         for run_id in healing.long():
             self.cancel(0, run_id)
         healing.demand_end()
+        healing.demand_results()
         return together_s
 
     def settled(self) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from daisychain.core.ids import NodeId, RunId, Term
 from daisychain.core.jobs import JobCard
+from daisychain.core.node import HeldResult
 from simulation.timeline import Timeline
 
 
@@ -15,7 +16,8 @@ class Disk:
 
     Attributes:
         saved: step and content of the newest checkpoint of each run that goes on.
-        chunks: of each folder that it fetches, how many are there.
+        chunks: of each folder or result that it fetches, by digest, how many are there.
+        results: by the digest of the job in whose folder each lies.
     """
 
     name: str
@@ -24,7 +26,8 @@ class Disk:
     incarnation: int = 0
     ledger: dict[RunId, JobCard] = field(default_factory=dict)
     saved: dict[RunId, tuple[int, str]] = field(default_factory=dict)
-    chunks: dict[RunId, int] = field(default_factory=dict)
+    chunks: dict[str, int] = field(default_factory=dict)
+    results: dict[str, HeldResult] = field(default_factory=dict)
 
     def write_term(self, term: Term) -> None:
         """A term never falls on it."""

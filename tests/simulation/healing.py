@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from daisychain.core.ids import RunId
-from daisychain.core.jobs import JobState
+from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.node import TrainerState
+from daisychain.core.queue import age
 from simulation.ends import Ends
 from simulation.timeline import Timeline
 
@@ -22,6 +23,9 @@ LONG_S = 6.0
 
 ENDED_S = 40.0
 """Within so much more every run has ended everywhere."""
+
+RESULTS_S = 60.0
+"""Within so much more its result lies everywhere; what failed is tried again after up to 30 s."""
 
 
 class Healing:
@@ -78,6 +82,24 @@ class Healing:
                 wrong = self._ends.objection(card)
                 if wrong:
                     self._time.fail(f"on {node.name} {wrong}")
+
+    def demand_results(self) -> None:
+        """Demand that the result of each job's last finished run lies on every node, the same on all."""
+        self._within(RESULTS_S, self._same_results, "the results are not everywhere")
+
+    def _same_results(self) -> bool:
+        finished: dict[str, JobCard] = {}
+        for node in self._nodes:
+            for card in sorted((c for c in node.cards() if c.state is JobState.FINISHED), key=age):
+                finished[card.digest] = max(card, finished.get(card.digest, card), key=age)
+        return all(self._same_result(card) for card in finished.values())
+
+    def _same_result(self, card: JobCard) -> bool:
+        """Whether all that have the job's folder have one result; true when no node kept any."""
+        having = [node for node in self._nodes if any(job.digest == card.digest for job in node.jobs)]
+        held = {node.disk.results.get(card.digest) for node in having}
+        kept = {result for result in held if result is not None and result.run_id == card.run_id}
+        return not kept or (held == kept and len(kept) == 1)
 
     def together(self) -> bool:
         """Whether one node leads, all follow it, and what is trained goes on at the greatest step."""

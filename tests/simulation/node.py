@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from daisychain.core.effects import (
     Leave,
     Note,
     PaceBundles,
+    Part,
     PersistIncarnation,
     PersistTerm,
     RecordJob,
@@ -30,11 +32,12 @@ from daisychain.core.ids import Address, ClusterId, NodeId, RunId, Term
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.machine import Machine
 from daisychain.core.messages import Heartbeat, PlanWorld
-from daisychain.core.node import NodeInfo
+from daisychain.core.node import HeldResult, NodeInfo
 from daisychain.core.orders import FormWorld
+from daisychain.core.results import FolderReport
 from daisychain.core.settings import CoreSettings
 from simulation.disk import Disk
-from simulation.folders import SimFetch
+from simulation.folders import LOOK_S, SimFetch
 from simulation.network import Network
 from simulation.rooms import Rooms
 from simulation.timeline import Timeline
@@ -77,7 +80,7 @@ class SimNode:
         self.hurts = 0
         self.fuse: int | None = None
         self.trainer: SimTrainer | None = None
-        self.fetch: SimFetch | None = None
+        self.fetches: dict[Part, SimFetch] = {}
         self.machine: Machine | None = None
         self.jobs: tuple[JobCard, ...] = ()
         self.steps: dict[RunId, int] = {}
@@ -122,6 +125,21 @@ class SimNode:
         """Return the card that its scanner makes of a folder that was fetched: what its ledger knows."""
         return self.disk.ledger.get(card.run_id, replace(card, state=JobState.QUEUED, step=0))
 
+    def look(self) -> None:
+        """It looks into its jobs folder."""
+        digests = {card.digest for card in self.jobs}
+        results = (result for digest, result in self.disk.results.items() if digest in digests)
+        self.post(JobsScanned(self.jobs, FolderReport(tuple(results))))
+
+    def publish(self, run_id: RunId, digest: str) -> None:
+        """Its trainer puts the run's result into the job's folder: each member's has other bytes."""
+        known = self.disk.results.get(digest)
+        if known is None or known.run_id != run_id:
+            bytes_ = hashlib.sha256(f"{run_id} {self.id}".encode()).hexdigest()
+            self.disk.results[digest] = HeldResult(run_id, bytes_)
+        life = self.life
+        self._time.after(LOOK_S, lambda: self.look() if self.life == life else None)
+
     def clock(self) -> float:
         """Return its own monotonic time."""
         return (self._time.now if self._stopped_at is None else self._stopped_at) + self._ahead_s
@@ -147,7 +165,7 @@ class SimNode:
             self.clock(),
         )
         self._time.tell(f"{self.name} starts, incarnation {self.info.incarnation}, term {self.disk.term}")
-        self.post(JobsScanned(self.jobs))
+        self.look()
         for address in seeds:
             self.post(CandidateSeen("seed", address))
 
@@ -267,7 +285,7 @@ class SimNode:
         self.up, self.frozen, self.machine, self.told = False, False, None, None
         self.life += 1
         trainer, self.trainer = self.trainer, None
-        self.fetch = None
+        self.fetches.clear()
         if trainer is not None:
             trainer.exit("its agent died")
         self._network.died(self)
@@ -306,9 +324,9 @@ class SimNode:
                     self.trainer.order(order)
             case Fetch():
                 self._fetch(effect)
-            case DropFetch():
-                if self.fetch is not None:
-                    self.fetch.drop()
+            case DropFetch(_, part):
+                if part in self.fetches:
+                    self.fetches.pop(part).drop()
             case PaceBundles():
                 pass
             case Note(_, text):
@@ -320,12 +338,12 @@ class SimNode:
                 assert_never(effect)
 
     def _fetch(self, order: Fetch) -> None:
-        """Begin to fetch a folder, or go on from other peers."""
-        if self.fetch is not None:
-            self.fetch.drop()
+        """Begin to fetch a folder or a result, or go on from other peers."""
+        if order.part in self.fetches:
+            self.fetches[order.part].drop()
         names = ", ".join(source.name for source in order.sources)
-        self._time.tell(f"{self.name} fetches {order.card.run_id} from {names}")
-        self.fetch = SimFetch(self, order, self._network, self._time)
+        self._time.tell(f"{self.name} fetches the {order.part} of {order.card.run_id} from {names}")
+        self.fetches[order.part] = SimFetch(self, order, self._network, self._time)
 
     def _stop_trainer(self, reason: str, delay_s: float) -> None:
         trainer = self.trainer

@@ -54,6 +54,7 @@ class SimTrainer:
     def __init__(self, node: SimNode, card: JobCard, steps: int, rooms: Rooms, time: Timeline) -> None:
         self.node = node
         self.run_id = card.run_id
+        self.digest = card.digest
         self.steps = steps
         self.step, self.content = node.disk.saved.get(card.run_id, (0, blank(card.run_id)))
         self.prepared: tuple[int, str] | None = None
@@ -247,6 +248,7 @@ class SimTrainer:
     def _finish(self) -> None:
         self._finished = True
         self.node.disk.saved.pop(self.run_id, None)
+        self.node.publish(self.run_id, self.digest)
         self._report(RunFinished(self.run_id, self.step, self.step))
 
     def _leave(self) -> None:

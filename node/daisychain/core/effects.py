@@ -124,11 +124,14 @@ class Source:
 class Fetch:
     """Fetch this part of a run from these nodes, or go on from these alone if it is under way.
 
+    ``digest``: of the bundle; what has another one is not it.
+
     Ends once in Fetched or FetchFailed, unless it is dropped. What was fetched and verified before is kept.
     """
 
     card: JobCard
     part: Part
+    digest: str
     sources: tuple[Source, ...]
 
 

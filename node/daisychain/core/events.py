@@ -10,6 +10,7 @@ from daisychain.core.jobs import JobCard
 from daisychain.core.messages import Message
 from daisychain.core.node import NodeInfo
 from daisychain.core.reports import Report
+from daisychain.core.results import NOTHING_BESIDE, FolderReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +84,12 @@ class InboundLost:
 class JobsScanned:
     """What the jobs folder holds now: one card a job whose files are complete.
 
-    Cards of runs whose result is already there come as ``FINISHED`` (or as the recorded end).
+    Cards of runs whose result is already there come as ``FINISHED`` (or as the recorded end). ``beside``:
+    what else is in it.
     """
 
     cards: tuple[JobCard, ...]
+    beside: FolderReport = NOTHING_BESIDE
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,16 +16,24 @@ from daisychain.core.settings import CoreSettings
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """Files of a run that this node does not have, and the nodes that do, by name."""
+    """Files of a run that this node does not have, and the nodes that do, by name.
+
+    ``digest``: of the files as a bundle.
+    """
 
     card: JobCard
+    digest: str
     sources: tuple[Source, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Setback:
-    """A fetch that failed. ``tried``: from whom; ``due_at``: when it is tried again."""
+    """A fetch of the bundle with this digest that ended, from the nodes ``tried``.
 
+    ``due_at``: when it is tried again; ``count``: how often it failed; 0 when it is here, not yet looked at.
+    """
+
+    digest: str
     count: int
     due_at: float
     reason: str
@@ -57,13 +65,13 @@ class Fetching:
         wanted = due[0] if due else None
         before, self._under_way = self._under_way, wanted
         effects: list[Effect] = []
-        same = before is not None and wanted is not None and before.card.run_id == wanted.card.run_id
+        same = before is not None and wanted is not None and _same_bundle(before, wanted)
         if before is not None and not same:
             effects.append(DropFetch(before.card.run_id, self._part))
         if wanted is not None and not (same and before is not None and before.sources == wanted.sources):
             if self._part is Part.FOLDER and not same:  # so that the folder is known as this very run
                 effects.append(RecordJob(replace(wanted.card, state=JobState.QUEUED, step=0)))
-            effects.append(Fetch(wanted.card, self._part, wanted.sources))
+            effects.append(Fetch(wanted.card, self._part, wanted.digest, wanted.sources))
         return effects
 
     def arrived(self, run_id: RunId, now: float) -> None:
@@ -71,7 +79,7 @@ class Fetching:
         lack = self._ended(run_id)
         if lack is not None:
             everybody = frozenset(source.node_id for source in lack.sources)
-            self._setbacks[run_id] = _Setback(0, now + self._settings.fetched_s, "", everybody)
+            self._setbacks[run_id] = _Setback(lack.digest, 0, now + self._settings.fetched_s, "", everybody)
 
     def failed(self, run_id: RunId, reason: str, now: float) -> list[Effect]:
         """The fetch gave up; it is tried again after a wait that doubles each time.
@@ -86,7 +94,7 @@ class Fetching:
         settings = self._settings
         wait_s = min(settings.fetch_retry_max_s, settings.fetch_retry_s * 2.0 ** min(count - 1, 16))
         tried = frozenset(source.node_id for source in lack.sources)
-        self._setbacks[run_id] = _Setback(count, now + wait_s, reason, tried)
+        self._setbacks[run_id] = _Setback(lack.digest, count, now + wait_s, reason, tried)
         if former is not None and _kind(former.reason) == _kind(reason):
             return []  # said already; who stands by for it goes on telling why
         where = f"jobs/{lack.card.name}" + ("" if self._part is Part.FOLDER else "/result")
@@ -118,9 +126,12 @@ class Fetching:
         return lack
 
     def _is_due(self, lack: Lack, now: float) -> bool:
-        """Whether it may be tried: no setback, its wait is over, or somebody has it who was not asked yet."""
+        """Whether it may be tried: no setback, its wait is over, or somebody has it who was not asked yet.
+
+        A setback with another bundle (of a result a lesser one turned up) is none.
+        """
         setback = self._setbacks.get(lack.card.run_id)
-        if setback is None or now >= setback.due_at:
+        if setback is None or setback.digest != lack.digest or now >= setback.due_at:
             return True
         return setback.count > 0 and any(source.node_id not in setback.tried for source in lack.sources)
 
@@ -128,6 +139,10 @@ class Fetching:
 def _kind(reason: str) -> str:
     """Return a reason without its numbers: the free bytes of a disk are others with every look."""
     return "".join(character for character in reason if not character.isdigit())
+
+
+def _same_bundle(one: Lack, other: Lack) -> bool:
+    return (one.card.run_id, one.digest) == (other.card.run_id, other.digest)
 
 
 def pace_beside_training(settings: CoreSettings) -> float:

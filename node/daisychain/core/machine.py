@@ -133,6 +133,7 @@ class Machine:
                 return self._received(event, now)
             case JobsScanned():
                 parts.queue.scanned(event.cards)
+                parts.beside = event.beside
                 return []
             case FolderDeleted():
                 told = f"its folder jobs/{event.name} was deleted on {parts.info.name}"
@@ -159,10 +160,10 @@ class Machine:
                 note = parts.watch.exited(event.run_id, event.reason, now)
                 return [Note(Level.WARNING, note, "trainer")] if note else []
             case Fetched():
-                parts.folders.arrived(event.run_id, now)
+                parts.fetching(event.part).arrived(event.run_id, now)
                 return []
             case FetchFailed():
-                return parts.folders.failed(event.run_id, event.reason, now)
+                return parts.fetching(event.part).failed(event.run_id, event.reason, now)
             case LeaveAsked():
                 return self._leave(event.reason)
             case TimerFired():

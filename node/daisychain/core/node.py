@@ -89,6 +89,14 @@ class TrainerStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldResult:
+    """A run's result that a node has, whole. ``digest``: of its files, as of a job's (see `manifest`)."""
+
+    run_id: RunId
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeStatus:
     """Everything about a node that changes; the whole of it travels in each heartbeat.
 
@@ -102,6 +110,7 @@ class NodeStatus:
         trainer: the sender's trainer.
         standby: why the sender does not train though a job runs; empty when it does.
         holds: the runs whose very job folder the sender has; bounded by JOBS_MAX.
+        results: the results that the sender has, of the runs that ended last; bounded by ENDED_TOLD_MAX.
         current: the run that the sender trains or, leading, has chosen to be trained; None when none.
     """
 
@@ -114,6 +123,7 @@ class NodeStatus:
     standby: str = ""
     holds: tuple[RunId, ...] = ()
     current: RunId | None = None
+    results: tuple[HeldResult, ...] = ()
 
 
 JOBS_MAX = 256

@@ -17,6 +17,7 @@ from daisychain.core.pulse import Pulse, chain_part, urgent_part
 from daisychain.core.queue import JobQueue
 from daisychain.core.queue_view import Situation, queue_view
 from daisychain.core.rendezvous import Rendezvous
+from daisychain.core.results import NOTHING_BESIDE, told_results
 from daisychain.core.rng import Rng
 from daisychain.core.settings import CoreSettings
 from daisychain.core.snapshot import peer_views
@@ -33,7 +34,8 @@ class Parts:
         current: the run that the chain trains, as far as this node knows.
         chosen_at: since when.
         standby: why this node does not train it; empty when it does.
-        folders: the folders of runs that this node fetches.
+        folders, results: the folders and the results of runs that this node fetches.
+        beside: what is in its jobs folder beside the jobs.
         bundle_pace: bytes a second at which bundles may move; 0 = as fast as it goes.
     """
 
@@ -65,6 +67,8 @@ class Parts:
         self.chosen_at = now
         self.standby = ""
         self.folders = Fetching(Part.FOLDER, settings)
+        self.results = Fetching(Part.RESULT, settings)
+        self.beside = NOTHING_BESIDE
         self.bundle_pace = 0.0
 
     def voice(self, peer: Peer, status: NodeStatus) -> Voice:
@@ -183,6 +187,7 @@ class Parts:
             standby=self.standby,
             holds=self.queue.held(),
             current=self.current,
+            results=told_results(self.beside.results, self.queue.all()),
         )
 
     def deadline(self, now: float, voices: list[Voice]) -> float:
@@ -194,9 +199,14 @@ class Parts:
             self.rendezvous.deadline(now) if self.election.leading else None,
             self.candidates.deadline(now, self.unwanted()),
             self.folders.deadline(),
+            self.results.deadline(),
             self.pulse.deadline(),
         ]
         return min(deadline for deadline in deadlines if deadline is not None)
+
+    def fetching(self, part: Part) -> Fetching:
+        """Return who decides on the fetches of this part."""
+        return self.folders if part is Part.FOLDER else self.results
 
     def choose(self, now: float) -> JobCard | None:
         """Return the run that the chain trains: our own choice when leading, else the coordinator's."""

@@ -28,6 +28,7 @@ def urgent_part(status: NodeStatus) -> tuple[object, ...]:
         trainer.reason,
         status.standby,
         status.holds,
+        status.results,
         status.current,
     )
 
@@ -39,6 +40,7 @@ def chain_part(status: NodeStatus) -> tuple[object, ...]:
         status.leading,
         tuple((card.run_id, card.state, card.revision) for card in status.jobs),
         status.holds,
+        status.results,
         status.current,
     )
 

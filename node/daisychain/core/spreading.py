@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from daisychain.core.effects import Effect, PaceBundles, Part, Source
+from collections.abc import Collection
+
+from daisychain.core.effects import Effect, PaceBundles, Source
 from daisychain.core.fetching import Lack, pace_beside_training
-from daisychain.core.ids import RunId
+from daisychain.core.ids import NodeId
 from daisychain.core.jobs import JobCard, JobState
-from daisychain.core.node import TrainerState
+from daisychain.core.membership import Peer
+from daisychain.core.node import NodeStatus, TrainerState
 from daisychain.core.parts import Parts
+from daisychain.core.results import lacking_results, writes
 
 
 def spread(parts: Parts, now: float) -> list[Effect]:
@@ -17,7 +21,10 @@ def spread(parts: Parts, now: float) -> list[Effect]:
     if pace != parts.bundle_pace:
         parts.bundle_pace = pace
         effects.append(PaceBundles(pace))
-    return effects + parts.folders.review(lacking_folders(parts), now)
+    if not writes(parts.info.node_id, parts.beside.sharers):
+        return [*effects, *parts.folders.review((), now), *parts.results.review((), now)]
+    effects += parts.folders.review(lacking_folders(parts), now)
+    return effects + parts.results.review(_lacking_results(parts), now)
 
 
 def lacking_folders(parts: Parts) -> list[Lack]:
@@ -30,15 +37,34 @@ def lacking_folders(parts: Parts) -> list[Lack]:
     going = [card for card in queue.all() if not card.state.ended]
     cards = [card for card in going if not queue.holds(card) and not queue.removed(card)]
     cards.sort(key=lambda card: (card.run_id != parts.current, card.state is not JobState.RUNNING))
-    return [Lack(card, _sources(parts, card.run_id, Part.FOLDER)) for card in cards]
+    have = [(peer.info.node_id, status.holds) for peer, status in _told(parts)]
+    return [
+        Lack(card, card.digest, _sources(parts, {node_id for node_id, held in have if card.run_id in held}))
+        for card in cards
+    ]
 
 
-def _sources(parts: Parts, run_id: RunId, part: Part) -> tuple[Source, ...]:
-    """Return the present nodes that have this part of the run, by name."""
+def _lacking_results(parts: Parts) -> list[Lack]:
+    """Return the results that this node does not have, of the jobs whose folder it has."""
+    cards = [card for card in parts.queue.all() if parts.queue.holds(card)]
+    others = [(peer.info.node_id, status.results) for peer, status in _told(parts)]
+    lacked = lacking_results(cards, parts.beside, others)
+    return [Lack(lack.card, lack.digest, _sources(parts, lack.nodes)) for lack in lacked]
+
+
+def _told(parts: Parts) -> list[tuple[Peer, NodeStatus]]:
+    """Return the present nodes that have a jobs folder of their own, with what they told last."""
+    found = [(peer, peer.status) for peer in parts.members if peer.present]
+    sharers = parts.beside.sharers
+    return [(p, status) for p, status in found if status is not None and p.info.node_id not in sharers]
+
+
+def _sources(parts: Parts, nodes: Collection[NodeId]) -> tuple[Source, ...]:
+    """Return these nodes as those that can be asked, by name."""
     found = [
         Source(peer.info.node_id, peer.info.name, peer.address)
         for peer in parts.members
-        if peer.present and peer.status is not None and run_id in peer.status.holds
+        if peer.info.node_id in nodes
     ]
     return tuple(sorted(found, key=lambda source: (source.name, source.node_id)))
 

@@ -10,8 +10,6 @@ from itertools import islice
 from pathlib import Path
 from typing import assert_never
 
-import msgspec
-
 from daisychain.core.ids import RunId
 from daisychain.core.job_spec import JobSpec, PythonModel, TableModel
 from daisychain.core.jobs import JobCard, JobState
@@ -19,13 +17,12 @@ from daisychain.core.manifest import BUNDLE_LIMITS, Manifest, ManifestLimits
 from daisychain.core.names import check_job_name, check_names, is_copying
 from daisychain.core.node import JOBS_MAX
 from daisychain.errors import BundleError, JobError, StorageError
+from daisychain.host.bundles.results import result_run
 from daisychain.host.job_listing import Digests, Listing, list_job
 from daisychain.host.ledger import Ledger, run_id_of, submission_of
-from daisychain.host.storage import read_bounded
 from daisychain.wire.job_yaml import parse_job
 
 JOB_FILE = "job.yaml"
-SUMMARY_MAX_BYTES = 1 << 20
 READY_FILE = ".ready"
 """A folder with such a file in it is whole, says who copied it in: it is a job at once."""
 
@@ -261,19 +258,7 @@ def _check_named_files(spec: JobSpec, names: set[str], folder: Path) -> None:
 
 def finished_run(folder: Path, digest: str) -> RunId | None:
     """Return the run of the job with this digest whose result lies in ``folder/result``, or None."""
-    path = folder / "result" / "summary.json"
-    try:
-        data = read_bounded(path, SUMMARY_MAX_BYTES)
-        if data is None:
-            return None
-        run_id = msgspec.json.decode(data, type=_Summary).run_id
-    except (StorageError, msgspec.DecodeError, UnicodeDecodeError):
+    run_id = result_run(folder)
+    if run_id is None:
         return None  # no result of ours
-    fits = run_id.rpartition("-")[0] == digest[:16] and submission_of(RunId(run_id)) > 0
-    return RunId(run_id) if fits else None
-
-
-class _Summary(msgspec.Struct):
-    """The one key of a summary that tells whose result it is."""
-
-    run_id: str
+    return run_id if run_id.rpartition("-")[0] == digest[:16] and submission_of(run_id) > 0 else None

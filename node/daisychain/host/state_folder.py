@@ -35,7 +35,8 @@ class StateFolder:
     Layout: ``daisychain.yaml`` (configuration), ``cluster.key``, ``identity/`` (certificate and node
     key), ``record.json`` (term, incarnation), ``ledger.json`` (runs), ``runs/<run id>/`` (each run's
     log, journal and checkpoints), ``cache/`` (converted data, the trainer's), ``incoming/`` (what is
-    being fetched), ``fetched.json`` (what was), ``agent.log``, ``agent.sock``, ``lock``.
+    being fetched), ``fetched.json`` (what was), ``results.json`` (results as they came),
+    ``agent.log``, ``agent.sock``, ``lock``.
     """
 
     def __init__(self, path: Path) -> None:
@@ -78,6 +79,11 @@ class StateFolder:
     def fetched(self) -> Path:
         """The record of the job folders that are fetched copies."""
         return self.path / "fetched.json"
+
+    @property
+    def results(self) -> Path:
+        """The record of results as they came to be."""
+        return self.path / "results.json"
 
     @property
     def log(self) -> Path:

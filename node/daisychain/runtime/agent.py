@@ -119,6 +119,7 @@ class Agent:
     async def close(self) -> None:
         """Take everything down: nothing of this agent remains."""
         await self._jobs.fetcher.close()
+        await asyncio.to_thread(self._jobs.scanner.leave)
         await asyncio.gather(
             self._network.discovery.close(),
             self._jobs.supervisor.close("the node leaves"),
@@ -143,7 +144,7 @@ class Agent:
             refusals=network.refusals.total,
             shed=self._core.inbox.shed,
             fetches=jobs.fetcher.views(),
-            problems=(*self._me.problems, *filter(None, [network.proof.unproven, jobs.scanner.problem])),
+            problems=(*self._me.problems, *filter(None, [network.proof.unproven]), *jobs.scanner.problems()),
         )
 
     def _requests(self) -> UserRequests:

@@ -31,30 +31,23 @@ class Download:
     """Fetches one bundle from the peers that have it, several at a time.
 
     Attributes:
+        key: which bundle.
         done_bytes, size_bytes: how far it is; 0 of 0 until it is known what there is and what is staged.
     """
 
-    def __init__(
-        self, key: BundleKey, digest: str | None, client: BundleClient, settings: ScheduleSettings
-    ) -> None:
-        """``digest`` is that of the bundle; None when a peer's word is taken for it (a result)."""
-        self._key = key
-        self._digest = digest
+    def __init__(self, key: BundleKey, client: BundleClient, settings: ScheduleSettings) -> None:
+        self.key = key
         self._client = client
         self._settings = settings
         self._sources: tuple[Source, ...] = ()
-        self._only: Source | None = None
         self._changed = asyncio.Event()
         self.done_bytes = 0
         self.size_bytes = 0
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """The peers that have it, as last told; of a result the one whose it is."""
-        only = self._only
-        if only is None:
-            return self._sources
-        return tuple(source for source in self._sources if source.node_id == only.node_id)
+        """The peers that have it, as last told."""
+        return self._sources
 
     def offer(self, sources: tuple[Source, ...]) -> None:
         """These peers have it now."""
@@ -80,16 +73,14 @@ class Download:
         troubles: list[str] = []
         for source in self._sources:
             try:
-                data = await self._client.manifest(source, self._key, MANIFEST_MAX_BYTES)
+                data = await self._client.manifest(source, self.key, MANIFEST_MAX_BYTES)
                 manifest, digest = await asyncio.to_thread(_decoded, data)
-                if self._digest is None:
-                    self._only = source  # another node's result is another bundle
-                elif digest != self._digest:
+                if digest != self.key.digest:
                     raise AskError("it gave the manifest of another bundle", lied=True)
                 return manifest
             except (AskError, BundleError, ProtocolError) as error:
                 troubles.append(f"{source.name}: {error}")
-        raise BundleError(self._key.name, "; ".join(troubles) or "nobody has it")
+        raise BundleError(self.key.digest, "; ".join(troubles) or "nobody has it")
 
     async def _chunks(self, manifest: Manifest, stage: Stage, missing: tuple[Chunk, ...]) -> None:
         schedule = ChunkSchedule(missing, self._settings)
@@ -99,10 +90,10 @@ class Download:
             while not schedule.done:
                 schedule.offer(self.sources)
                 for source, chunk in schedule.asks(time.monotonic()):
-                    ask = self._client.chunk(source, self._key, chunk, manifest.chunk_size(*chunk))
+                    ask = self._client.chunk(source, self.key, chunk, manifest.chunk_size(*chunk))
                     asking[asyncio.ensure_future(ask)] = chunk
                 if schedule.hopeless:
-                    raise BundleError(self._key.name, schedule.troubles() or "nobody has it any more")
+                    raise BundleError(self.key.digest, schedule.troubles() or "nobody has it any more")
                 due = schedule.deadline(time.monotonic())
                 wait_s = None if due is None else max(0.0, due - time.monotonic())
                 await asyncio.wait({*asking, told}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)

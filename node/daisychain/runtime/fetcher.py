@@ -31,7 +31,7 @@ class Landing(Protocol):
     def open_stage(self, order: Fetch, manifest: Manifest, in_use: frozenset[str]) -> Stage:
         """Return the stage of this bundle, with what it holds from before. Raises `DaisyChainError`.
 
-        ``in_use``: digests of the jobs of which a run has not ended.
+        ``in_use``: digests of the jobs of which a run has not ended, and of whatever is being fetched.
         """
 
     def place(self, order: Fetch, stage: Stage) -> Path:
@@ -64,12 +64,10 @@ class Fetcher:
         if known is not None:
             known[1].offer(order.sources)
             return
-        is_job = order.part is Part.FOLDER
-        name = order.card.digest if is_job else str(order.card.run_id)
-        digest = order.card.digest if is_job else None
-        download = Download(BundleKey(order.part, name), digest, self._client, ScheduleSettings())
+        download = Download(BundleKey(order.part, order.digest), self._client, ScheduleSettings())
         download.offer(order.sources)
-        task = asyncio.get_running_loop().create_task(self._run(order, download), name=f"fetch {name[:16]}")
+        name = f"fetch {order.digest[:16]}"
+        task = asyncio.get_running_loop().create_task(self._run(order, download), name=name)
         self._under_way[key] = (order, download, task)
 
     def drop(self, run_id: RunId, part: Part) -> None:
@@ -107,7 +105,8 @@ class Fetcher:
 
     async def _run(self, order: Fetch, download: Download) -> None:
         run_id, part = order.card.run_id, order.part
-        in_use = self._in_use()
+        under_way = (other.key.digest for _, other, _ in self._under_way.values())
+        in_use = self._in_use() | {order.card.digest, *under_way}
         try:
             stage = await download.run(lambda manifest: self._landing.open_stage(order, manifest, in_use))
             placed = await asyncio.to_thread(self._landing.place, order, stage)

@@ -5,21 +5,25 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import Protocol
 
-from daisychain.core.effects import Fetch
+from daisychain.core.effects import Fetch, Part
+from daisychain.core.ids import RunId
+from daisychain.core.jobs import JobCard
 from daisychain.core.manifest import Manifest
-from daisychain.core.names import check_job_name
+from daisychain.core.names import RESULT_FOLDER, check_job_name
 from daisychain.errors import BundleError, StorageError
 from daisychain.host.bundles.budget import NoRoom, footprint_bytes, make_room, read_disk
 from daisychain.host.bundles.fetched import FetchedCopies
+from daisychain.host.bundles.results import ResultBook
 from daisychain.host.bundles.staging import Staging, clean_incoming, sweep_moved_away
 from daisychain.host.clock import Clock
 from daisychain.host.job_folder import ENTRIES_MAX
 from daisychain.host.job_listing import Digests
+from daisychain.host.ledger import submission_of
 from daisychain.runtime.download import Stage
 
 FILES_MAX = 20_000
@@ -41,14 +45,25 @@ class LandingPlace:
     max_bytes: int | None = None
 
 
-class JobLanding:
+class Folders(Protocol):
+    """The jobs folder, as the landing needs it."""
+
+    @property
+    def results(self) -> ResultBook:
+        """What is remembered of the result folders."""
+
+    def job_folder(self, digest: str) -> Path | None:
+        """Return where the job with this digest lies; None when it is not here."""
+
+    def placing(self, name: str, inode: int) -> None:
+        """The folder with this inode is about to appear under ``jobs/``, and no person drops it."""
+
+
+class BundleLanding:
     """The stages of fetched bundles on this machine's disk, and their place under ``jobs/``."""
 
-    def __init__(
-        self, place: LandingPlace, copies: FetchedCopies, clock: Clock, placing: Callable[[str, int], None]
-    ) -> None:
-        """``placing`` is told the name and inode of each folder just before it appears under ``jobs/``."""
-        self._placing = placing
+    def __init__(self, place: LandingPlace, copies: FetchedCopies, folders: Folders, clock: Clock) -> None:
+        self._folders = folders
         self._place = place
         self._copies = copies
         self._clock = clock
@@ -67,7 +82,7 @@ class JobLanding:
     def open_stage(self, order: Fetch, manifest: Manifest, in_use: frozenset[str]) -> Stage:
         """Return the bundle's stage, with what it holds from before; makes room for it.
 
-        ``in_use``: the digests of the jobs of which a run has not ended: their copies and chunks stay.
+        ``in_use``: digests of jobs and results: their copies and chunks stay.
         Raises `BundleError` when the job's name, a peer's word, may be no folder's, or the manifest no
         bundle's; `StorageError` when it does not fit.
         """
@@ -81,21 +96,36 @@ class JobLanding:
     def place(self, order: Fetch, stage: Stage) -> Path:
         """Put the whole bundle into its place at once; return where.
 
-        Where another job has its name, it goes beside it as ``<name>-<first 8 digits of its digest>``. Raises
-        `BundleError`, `StorageError`.
+        Where another job has its name, it goes beside it as ``<name>-<first 8 digits of its digest>``. A
+        result takes the place of an older one. Raises `BundleError`, `StorageError`.
         """
         assert isinstance(stage, Staging)  # noqa: S101 - our own
         name, digest = order.card.name, stage.digest
         with self._lock:
+            if order.part is Part.RESULT:
+                return self._place_result(stage, order.card)
             try:
                 return self._place_as(stage, name)
             except BundleError:
                 return self._place_as(stage, f"{name[:200]}-{digest[:8]}")
 
+    def _place_result(self, stage: Staging, card: JobCard) -> Path:
+        """Put a result into its job's folder, unless a person's files or a newer result stand there."""
+        folder = self._folders.job_folder(card.digest)
+        if folder is None:
+            raise BundleError(card.name, "its folder is no longer here")
+        standing = self._folders.results.look(folder, self._clock.wall())
+        if standing is not None and not standing.ours:
+            raise BundleError(card.name, "what stands in its result folder was made or edited by a person")
+        if standing is not None and _is_newer(standing.run_id, card):
+            raise BundleError(card.name, f"the result of {standing.run_id} is there already")
+        self._folders.results.about_to_place(folder.name, card.run_id, stage.digest)
+        return stage.place(folder, RESULT_FOLDER, replace=True)
+
     def _place_as(self, stage: Staging, name: str) -> Path:
         def remember(facts: os.stat_result) -> None:
             self._copies.about_to_place(name, stage.digest, facts, self._clock.wall())
-            self._placing(name, facts.st_ino)
+            self._folders.placing(name, facts.st_ino)
 
         return stage.place(self._place.jobs_folder, name, about_to=remember)
 
@@ -111,3 +141,10 @@ class JobLanding:
             raise StorageError(room.reason, room.remedy)
         for copy in room.remove:
             self._copies.remove(copy, self._digests, self._clock.wall())
+
+
+def _is_newer(standing: RunId | None, card: JobCard) -> bool:
+    """Whether the result of ``standing`` is of a later run of the very job of ``card``."""
+    if standing is None or standing.rpartition("-")[0] != card.run_id.rpartition("-")[0]:
+        return False
+    return submission_of(standing) > submission_of(card.run_id)

@@ -13,12 +13,18 @@ from daisychain.core.events import Event, FolderDeleted, FolderEdited, JobsScann
 from daisychain.core.ids import NodeId
 from daisychain.core.jobs import JobCard, JobState
 from daisychain.core.manifest import Manifest
+from daisychain.core.names import RESULT_FOLDER
+from daisychain.core.node import HeldResult
 from daisychain.core.orders import CHECKPOINT_EVERY_S, LoadRun
+from daisychain.core.results import FolderReport
 from daisychain.errors import BundleError, JobError, StorageError
+from daisychain.host.bundles.reading import BundlePlace
+from daisychain.host.bundles.results import ResultBook
 from daisychain.host.clock import Clock
 from daisychain.host.folder_changes import Changes, FolderChanges
 from daisychain.host.job_folder import FoundJob, JobFolder, JobFolderSettings
 from daisychain.host.ledger import Ledger, run_id_of, submission_of
+from daisychain.host.sharing import SharedFolder
 from daisychain.host.state_folder import StateFolder
 from daisychain.net.bundles.paths import BundleKey
 
@@ -28,6 +34,9 @@ SHARE_OF_TIME = 100
 """A look that took t seconds is followed by a pause of at least this many t: at most 1% of a core."""
 
 PAUSE_MAX_S = 60.0
+
+_BELOW = {Part.FOLDER: "", Part.RESULT: RESULT_FOLDER}
+"""Where in a job's folder each part lies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +72,11 @@ class Scanner:
         self._wishes = wishes
         self._folder = JobFolder(folder, settings)
         self._changes = FolderChanges(folder)
-        self.placing = self._changes.placing
+        self._shared = SharedFolder(folder, node_id)
+        self._results = ResultBook(state.results)
+        self._result: dict[str, HeldResult] = {}
+        self._occupied: frozenset[str] = frozenset()
+        self._sharers: frozenset[NodeId] = frozenset()
         self._found: dict[str, FoundJob] = {}
         self.problem = ""
 
@@ -75,22 +88,37 @@ class Scanner:
         """Return a job with these very files."""
         return next((job for job in self._found.values() if job.digest == digest), None)
 
-    def bundle(self, key: BundleKey) -> Path | None:
-        """Return the folder of a job that can be given to others; None when it is not here."""
-        job = self._held(key)
+    def placing(self, name: str, inode: int) -> None:
+        """The folder with this inode is about to appear under ``jobs/``, and no person drops it."""
+        self._changes.placing(name, inode)
+
+    def job_folder(self, digest: str) -> Path | None:
+        """Return where the job with these very files lies; None when it is not here."""
+        job = self.holding(digest)
         return None if job is None else job.folder
 
+    def bundle(self, key: BundleKey) -> BundlePlace | None:
+        """Return where a job or a result lies that can be given to others; None when it is not here."""
+        job = self._held(key)
+        return None if job is None else BundlePlace(job.folder, _BELOW[key.part])
+
     def read_manifest(self, key: BundleKey) -> Manifest:
-        """Return the manifest of such a job; may take time. Raises `BundleError` when it has changed."""
+        """Return the manifest of such a bundle; may take time. Raises `BundleError` when it has changed."""
         job = self._held(key)
         if job is None:
-            raise BundleError(key.name[:16], "it is no longer here")
-        return self._folder.manifest(job, self._clock.wall())
+            raise BundleError(key.digest[:16], "it is no longer here")
+        if key.part is Part.FOLDER:
+            return self._folder.manifest(job, self._clock.wall())
+        manifest = self._results.manifest(job.folder, self._clock.wall())
+        if manifest.digest != key.digest:
+            raise BundleError(job.name, "its result has changed since it was found")
+        return manifest
 
     def _held(self, key: BundleKey) -> FoundJob | None:
-        if key.part is not Part.FOLDER:
-            return None
-        fit = (job for job in self._found.values() if job.digest == key.name and not job.problem)
+        if key.part is Part.RESULT:
+            names = (name for name, result in self._result.items() if result.digest == key.digest)
+            return self._found.get(next(names, ""))
+        fit = (job for job in self._found.values() if job.digest == key.digest and not job.problem)
         return next(fit, None)
 
     def card(self, job: FoundJob, ledger: Ledger) -> JobCard:
@@ -134,10 +162,49 @@ class Scanner:
             cache_max_bytes=self._wishes.cache_max_bytes,
         )
 
+    @property
+    def results(self) -> ResultBook:
+        """What is remembered of the result folders."""
+        return self._results
+
+    def problems(self) -> tuple[str, ...]:
+        """Return what a person should know of the jobs folder."""
+        shared = ""
+        if self._sharers:
+            others = ", ".join(node_id[:8] for node_id in sorted(self._sharers))
+            shared = f"the jobs folder is shared with node {others}: nothing is copied between them"
+        occupied = [
+            f"jobs/{name}/result was made or edited by a person: the chain's result does not replace it"
+            for name in sorted(self._occupied)
+        ]
+        return (*filter(None, [self.problem, self._results.problem, shared]), *occupied)
+
+    def _look_beside(self, jobs: Sequence[FoundJob]) -> None:
+        """See who shares the folder, and which results lie in it. Takes time."""
+        self._sharers = self._shared.look(self._clock.monotonic())
+        wall = self._clock.wall()
+        looked = {job.name: self._results.look(job.folder, wall) for job in jobs}
+        self._result = {
+            name: HeldResult(found.run_id, found.digest)
+            for name, found in looked.items()
+            if found is not None and found.ours and found.run_id is not None
+        }
+        self._occupied = frozenset(name for name, found in looked.items() if found and not found.ours)
+
+    def _beside(self, cards: Sequence[JobCard]) -> FolderReport:
+        """Return what is told of the folder beside its jobs; an occupied one's result is not fetched."""
+        results = sorted(self._result.values(), key=lambda result: result.run_id)
+        occupied = frozenset(card.digest for card in cards if card.name in self._occupied)
+        return FolderReport(tuple(results), occupied, self._sharers)
+
+    def leave(self) -> None:
+        """The agent ends: it uses the folder no more."""
+        self._shared.leave()
+
     async def run(self, ledger: Ledger, post: Callable[[Event], None]) -> None:
         """Scan until cancelled; ``post`` gets JobsScanned after the first look and after each change."""
         clock = self._clock
-        told: tuple[JobCard, ...] | None = None
+        told: JobsScanned | None = None
         while True:
             started = clock.monotonic()
             try:
@@ -153,9 +220,11 @@ class Scanner:
             changes = await asyncio.to_thread(self._changes.look, found, started)
             self._found = {job.name: job for job in jobs}
             cards = tuple(self.card(job, ledger) for job in jobs)
-            if cards != told:
-                told = cards
-                post(JobsScanned(cards))
+            await asyncio.to_thread(self._look_beside, jobs)
+            scanned = JobsScanned(cards, self._beside(cards))
+            if scanned != told:
+                told = scanned
+                post(scanned)
             for event in self._wanted(changes, cards, clock.wall()):
                 post(event)
             took_s = clock.monotonic() - started

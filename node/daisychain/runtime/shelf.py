@@ -1,4 +1,4 @@
-"""What this node may give to others: the jobs that its folder held when it was last looked at."""
+"""What this node may give to others: the jobs and results that its folder held when last looked at."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from daisychain.core.chunk_schedule import Chunk
 from daisychain.core.manifest import Manifest
-from daisychain.host.bundles.reading import read_chunk
+from daisychain.host.bundles.reading import BundlePlace, read_chunk
 from daisychain.net.bundles.paths import BundleKey
 from daisychain.wire.manifests import encode_manifest
 
@@ -20,7 +19,7 @@ OPEN_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    folder: Path
+    place: BundlePlace
     manifest: Manifest
     encoded: bytes
 
@@ -29,9 +28,9 @@ class JobShelf:
     """Gives bundles chunk by chunk; see `net.bundles.server.Shelf`."""
 
     def __init__(
-        self, find: Callable[[BundleKey], Path | None], read: Callable[[BundleKey], Manifest]
+        self, find: Callable[[BundleKey], BundlePlace | None], read: Callable[[BundleKey], Manifest]
     ) -> None:
-        """``find`` returns a bundle's folder at once, None when it is not here; ``read`` its manifest.
+        """``find`` tells at once where a bundle lies, None when it is not here; ``read`` its manifest.
 
         ``read`` may look at the files, and raises `BundleError` when they have changed.
         """
@@ -54,18 +53,18 @@ class JobShelf:
         file, index = chunk
         if file >= len(files) or index >= len(files[file].chunks):
             return None
-        return await asyncio.to_thread(read_chunk, opened.folder, opened.manifest, file, index)
+        return await asyncio.to_thread(read_chunk, opened.place, opened.manifest, file, index)
 
     async def _opened(self, key: BundleKey) -> _Open | None:
-        folder = self._find(key)
-        if folder is None:
+        place = self._find(key)
+        if place is None:
             self._open.pop(key, None)
             return None
         async with self._lock:  # many ask at once; its files are looked at by one
             opened = self._open.get(key)
-            if opened is None or opened.folder != folder:
+            if opened is None or opened.place != place:
                 manifest = await asyncio.to_thread(self._read, key)
-                opened = _Open(folder, manifest, await asyncio.to_thread(encode_manifest, manifest))
+                opened = _Open(place, manifest, await asyncio.to_thread(encode_manifest, manifest))
                 self._open[key] = opened
                 while len(self._open) > OPEN_MAX:
                     self._open.popitem(last=False)

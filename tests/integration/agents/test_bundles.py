@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from daisychain.core.jobs import JobState
+from daisychain.runtime.agent_status import AgentStatus
 from support.agent_node import Node
 from support.agents import chain
 from support.progress import trains_together
@@ -14,7 +15,7 @@ from support.waiting import until
 
 pytestmark = pytest.mark.integration
 
-FETCH_S, END_S = 30.0, 90.0
+FETCH_S, END_S, RESULT_S = 30.0, 90.0, 20.0
 EPOCHS = 30
 
 
@@ -23,6 +24,23 @@ def files(folder: Path) -> dict[str, bytes]:
     found = (path for path in folder.rglob("*") if path.is_file())
     named = ((path.relative_to(folder).as_posix(), path.read_bytes()) for path in found)
     return {name: data for name, data in named if not name.startswith(("result/", "__pycache__/"))}
+
+
+def result(node: Node) -> dict[str, bytes]:
+    """Return the files of the counting job's result on a node; none while one is just being replaced."""
+    folder = node.jobs / "counting" / "result"
+    try:
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
+    except FileNotFoundError:
+        return {}
+
+
+def trains(node: Node) -> bool:
+    return node.knows(lambda status: status.view.trainer.step > 0)
+
+
+def shares(status: AgentStatus) -> bool:
+    return any("is shared with node" in problem for problem in status.problems)
 
 
 def finished(node: Node) -> bool:
@@ -44,6 +62,54 @@ def test_a_job_dropped_on_one_node_trains_on_both(tmp_path: Path) -> None:
         trains_together([ada, bob])
         agents.hurry_up()
         until(lambda: finished(ada) and finished(bob), END_S, "the run goes on")
-        assert sorted(path.name for path in bob.jobs.iterdir()) == ["counting"]
-        assert not list((bob.state / "incoming").iterdir())
-        assert bob.summary("counting")["run_id"] == ada.summary("counting")["run_id"]
+        assert sorted(path.name for path in bob.jobs.glob("[!.]*")) == ["counting"]
+        until(lambda: result(ada) == result(bob) != {}, RESULT_S, "their results differ")
+        until(lambda: not list((bob.state / "incoming").iterdir()), RESULT_S, "something is left of a fetch")
+        assert files(bob.jobs / "counting") == files(dropped), "a result is no part of its job"
+
+
+def test_the_result_comes_to_nodes_that_did_not_train_also_to_one_that_was_down(tmp_path: Path) -> None:
+    with chain(tmp_path) as agents:
+        job = agents.write_job("ada", epochs=EPOCHS)
+        with (job / "job.yaml").open("a") as file:
+            file.write("max_nodes: 1\n")
+        ada = agents.start("ada")
+        bob = agents.start("bob")
+        until((bob.jobs / "counting" / "job.yaml").exists, FETCH_S, "bob has no folder")
+        until(lambda: trains(ada) or trains(bob), END_S, "nobody trains")
+        trainer, other = (ada, bob) if trains(ada) else (bob, ada)
+        other.stop()
+        agents.hurry_up()
+        until(lambda: finished(trainer), END_S, "the run goes on")
+        whole = result(trainer)
+        assert {"model.safetensors", "summary.json", "metrics.jsonl"} <= whole.keys()
+        back = agents.start(other.name)
+        until(lambda: result(back) == whole, RESULT_S, "the result did not come to the node that is back")
+        late = agents.start("eve", wait=False)  # has no folder of the job, and gets nothing unasked
+        late.await_start()
+        until(lambda: finished(back), RESULT_S, "the node that is back would run it again")
+        assert result(trainer) == whole
+        owner = (back.jobs / "counting" / "result" / "summary.json").stat()
+        assert (owner.st_uid, owner.st_gid) == (back.jobs.stat().st_uid, back.jobs.stat().st_gid)
+
+
+def test_agents_on_one_folder_copy_nothing_and_say_so(tmp_path: Path) -> None:
+    with chain(tmp_path) as agents:
+        job = agents.write_job("ada", epochs=EPOCHS)
+        ada = agents.start("ada", "--min-nodes", "2", wait=False)
+        bob = agents.start("bob", "--min-nodes", "2", "--jobs-folder", str(ada.jobs), wait=False)
+        for node in (ada, bob):
+            node.await_start()
+        for node in (ada, bob):
+            until(lambda node=node: node.knows(shares), FETCH_S, f"{node.name} does not notice")  # type: ignore[misc]
+        trains_together([ada, bob])
+        agents.hurry_up()
+        until(lambda: finished(ada) and finished(bob), END_S, "the run goes on")
+        whole = result(ada)
+        assert {"model.safetensors", "summary.json", "metrics.jsonl"} <= whole.keys()
+        assert sorted(path.name for path in ada.jobs.glob("[!.]*")) == ["counting"]
+        for node in (ada, bob):
+            assert "fetched" not in node.log.read_text(), "something was copied"
+            assert not (node.state / "incoming").exists()
+        assert not list(job.glob(".result-*"))
+        assert result(ada) == whole

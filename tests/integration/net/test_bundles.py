@@ -17,6 +17,7 @@ from daisychain.core.effects import Part, Source
 from daisychain.core.ids import NodeId
 from daisychain.core.manifest import FileEntry, Manifest
 from daisychain.errors import BundleError
+from daisychain.host.bundles.reading import BundlePlace
 from daisychain.host.bundles.staging import Staging
 from daisychain.host.job_folder import JobFolder, JobFolderSettings
 from daisychain.net.bundles.client import AskError, BundleClient
@@ -67,7 +68,7 @@ class Holder:
         (self.job,) = folder.scan(0.0, time.time() + 60.0)
         self.key = BundleKey(Part.FOLDER, self.job.digest)
         shelf = JobShelf(
-            lambda key: self.job.folder if key == self.key else None,
+            lambda key: BundlePlace(self.job.folder) if key == self.key else None,
             lambda _: folder.manifest(self.job, time.time()),
         )
         self.node = ChainNode(tmp, name, KEY, links)
@@ -116,7 +117,7 @@ def test_a_bundle_comes_from_two_nodes_at_once_byte_for_byte_while_heartbeats_pa
         one, two = Holder(tmp_path, "one"), Holder(tmp_path, "two")
         me = ChainNode(tmp_path, "me", KEY)
         async with running(one.node, two.node, me), undisturbed(me, one.node), asking(me) as client:
-            download = Download(one.key, one.job.digest, client, ScheduleSettings())
+            download = Download(one.key, client, ScheduleSettings())
             download.offer((one.source, two.source))
             stage = await download.run(Memory)
             assert isinstance(stage, Memory)
@@ -140,13 +141,13 @@ def test_a_liar_is_found_out_by_the_hash_and_the_rest_comes_from_the_honest(tmp_
         truth = liar.server._shelf.chunk
         liar.server._shelf.chunk = lie  # type: ignore[method-assign]
         async with running(honest.node, liar.node, me), asking(me) as client:
-            download = Download(honest.key, honest.job.digest, client, ScheduleSettings())
+            download = Download(honest.key, client, ScheduleSettings())
             download.offer((honest.source, liar.source))
             stage = await download.run(Memory)
             assert isinstance(stage, Memory)
             assert stage.file("rows.csv") == (honest.job.folder / "rows.csv").read_bytes()
             assert liar.server.chunks_served <= 2
-            alone = Download(honest.key, honest.job.digest, client, ScheduleSettings())
+            alone = Download(honest.key, client, ScheduleSettings())
             alone.offer((liar.source,))
             with pytest.raises(BundleError, match="liar: it gave other bytes"):
                 await alone.run(Memory)
@@ -158,8 +159,15 @@ def test_the_manifest_of_another_bundle_is_none(tmp_path: Path) -> None:
     async def scenario() -> None:
         holder, me = Holder(tmp_path, "holder"), ChainNode(tmp_path, "me", KEY)
         async with running(holder.node, me), asking(me) as client:
-            other = Manifest((FileEntry("x", 0, ()),))
-            download = Download(holder.key, other.digest, client, ScheduleSettings())
+            other = BundleKey(Part.FOLDER, Manifest((FileEntry("x", 0, ()),)).digest)
+            truth = holder.server._shelf.manifest
+
+            async def lie(key: BundleKey) -> bytes | None:
+                assert key == other
+                return await truth(holder.key)
+
+            holder.server._shelf.manifest = lie  # type: ignore[method-assign]
+            download = Download(other, client, ScheduleSettings())
             download.offer((holder.source,))
             with pytest.raises(BundleError, match="holder: it gave the manifest of another bundle"):
                 await download.run(Memory)
@@ -336,7 +344,7 @@ def test_a_fetch_that_broke_goes_on_without_asking_again_for_what_was_verified(t
         async with running(holder.node, me):
             async with asking(me) as client:
                 client.pace.set(8e6)
-                broken = Download(holder.key, holder.job.digest, client, ScheduleSettings())
+                broken = Download(holder.key, client, ScheduleSettings())
                 broken.offer((holder.source,))
                 fetch = asyncio.ensure_future(broken.run(lambda manifest: Staging(incoming, manifest)))
                 await until_async(lambda: broken.done_bytes >= 2 << 20, 10.0, "nothing comes")
@@ -348,7 +356,7 @@ def test_a_fetch_that_broke_goes_on_without_asking_again_for_what_was_verified(t
             there_bytes = broken.done_bytes
             served = holder.server.chunks_served
             async with asking(me) as client:
-                again = Download(holder.key, holder.job.digest, client, ScheduleSettings())
+                again = Download(holder.key, client, ScheduleSettings())
                 again.offer((holder.source,))
                 missing: list[int] = []
 

@@ -49,15 +49,27 @@ def hash_chunks(folder: Path, name: str, stamp: FileStamp) -> bytes:
     return bytes(hashes)
 
 
-def read_chunk(folder: Path, manifest: Manifest, file: int, chunk: int) -> bytes:
-    """Return one chunk of the bundle in ``folder``, as its manifest says it is.
+@dataclass(frozen=True, slots=True)
+class BundlePlace:
+    """Where a bundle lies: in ``folder`` itself, or in its inner folder ``below``, which may be no link."""
+
+    folder: Path
+    below: str = ""
+
+    def way(self, name: str) -> str:
+        """Return the way from the folder to the bundle's file ``name``."""
+        return f"{self.below}/{name}" if self.below else name
+
+
+def read_chunk(place: BundlePlace, manifest: Manifest, file: int, chunk: int) -> bytes:
+    """Return one chunk of the bundle in ``place``, as its manifest says it is.
 
     Raises `BundleError` when the file is gone, cannot be read, or is no longer what the manifest says.
     """
     entry = manifest.files[file]
     size_bytes = manifest.chunk_size(file, chunk)
     try:
-        with opened(folder, entry.name) as descriptor:
+        with opened(place.folder, place.way(entry.name)) as descriptor:
             data = _whole(descriptor, chunk * CHUNK_BYTES, size_bytes)
     except OSError as error:
         raise BundleError(

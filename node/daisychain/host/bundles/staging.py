@@ -24,7 +24,7 @@ from daisychain.host.bundles.below import (
     remove,
     writable,
 )
-from daisychain.host.bundles.reading import FileStamp, read_chunk
+from daisychain.host.bundles.reading import BundlePlace, FileStamp, read_chunk
 from daisychain.host.job_listing import list_job
 from daisychain.host.storage import make_folder, sync_folder
 
@@ -218,7 +218,7 @@ class Staging:
             return False
         try:
             for place in self._manifest.chunks():
-                read_chunk(target, self._manifest, *place)
+                read_chunk(BundlePlace(target), self._manifest, *place)
         except BundleError:
             return False
         return not there.problem
@@ -230,7 +230,7 @@ class Staging:
         beside = Staging(folder / BESIDE, self._manifest)
         try:
             for file, chunk in beside.missing():
-                beside.put(file, chunk, read_chunk(self.folder, self._manifest, file, chunk))
+                beside.put(file, chunk, read_chunk(BundlePlace(self.folder), self._manifest, file, chunk))
             placed = beside.place(folder, name, replace, about_to)
         finally:
             beside.discard()

@@ -1,4 +1,4 @@
-"""What a request for bundles looks like: ``/bundle/<part>/<name>/manifest`` and ``.../<file>/<chunk>``."""
+"""What a request for bundles looks like: ``/bundle/<part>/<digest>/manifest`` and ``.../<file>/<chunk>``."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from daisychain.errors import ProtocolError
 
 PREFIX = "/bundle/"
 
-_PATH = re.compile(r"/bundle/(job|result)/([0-9a-f-]{1,80})/(?:manifest|(\d{1,6})/(\d{1,6}))", re.ASCII)
+_PATH = re.compile(r"/bundle/(job|result)/([0-9a-f]{64})/(?:manifest|(\d{1,6})/(\d{1,6}))", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class BundleKey:
-    """Which bundle: a job's by its digest, a result's by its run."""
+    """Which bundle: by its digest."""
 
     part: Part
-    name: str
+    digest: str
 
 
 def manifest_path(key: BundleKey) -> str:
     """Return the path of the bundle's manifest."""
-    return f"{PREFIX}{key.part.value}/{key.name}/manifest"
+    return f"{PREFIX}{key.part.value}/{key.digest}/manifest"
 
 
 def chunk_path(key: BundleKey, chunk: Chunk) -> str:
     """Return the path of one chunk of it."""
-    return f"{PREFIX}{key.part.value}/{key.name}/{chunk[0]}/{chunk[1]}"
+    return f"{PREFIX}{key.part.value}/{key.digest}/{chunk[0]}/{chunk[1]}"
 
 
 def parse_path(path: str) -> tuple[BundleKey, Chunk | None]:
@@ -37,6 +37,6 @@ def parse_path(path: str) -> tuple[BundleKey, Chunk | None]:
     match = _PATH.fullmatch(path)
     if match is None:
         raise ProtocolError("no request for a bundle")
-    part, name, file, chunk = match.groups()
-    key = BundleKey(Part(part), name)
+    part, digest, file, chunk = match.groups()
+    key = BundleKey(Part(part), digest)
     return key, None if file is None else (int(file), int(chunk))

@@ -10,7 +10,7 @@ import pytest
 from daisychain.core.manifest import CHUNK_BYTES, Manifest
 from daisychain.errors import BundleError
 from daisychain.host.bundles.below import opened
-from daisychain.host.bundles.reading import FileStamp, hash_chunks, read_chunk
+from daisychain.host.bundles.reading import BundlePlace, FileStamp, hash_chunks, read_chunk
 from daisychain.host.job_listing import Digests, list_job
 
 DATA = bytes(range(256)) * (CHUNK_BYTES // 256) + b"and a bit"
@@ -31,7 +31,7 @@ def manifest(folder: Path) -> Manifest:
 
 
 def test_every_chunk_is_what_the_file_holds(folder: Path, manifest: Manifest) -> None:
-    read = {place: read_chunk(folder, manifest, *place) for place in manifest.chunks()}
+    read = {place: read_chunk(BundlePlace(folder), manifest, *place) for place in manifest.chunks()}
     assert read == {(0, 0): b"kind: table", (1, 0): DATA[:CHUNK_BYTES], (1, 1): b"and a bit"}
 
 
@@ -77,7 +77,7 @@ def test_a_file_that_is_no_longer_the_one_is_never_told(
     assert callable(meddle)
     meddle(folder)
     with pytest.raises(BundleError, match=r"sub/data\.bin"):
-        read_chunk(folder, manifest, 1, 1)
+        read_chunk(BundlePlace(folder), manifest, 1, 1)
 
 
 @pytest.mark.parametrize("meddle", [change, cut, remove, link, link_folder, pipe, make_folder])
