@@ -8,7 +8,7 @@ from daisychain.cli.options import JobsFolder, Json, StateFolder
 
 
 def doctor(state_folder: StateFolder = None, jobs_folder: JobsFolder = None, json: Json = False) -> None:
-    """Check interface, tailnet, mDNS, clock, port, memory, disk, key, GPU and torch."""
+    """Check interface, tailnet, mDNS, clock, port, firewall, memory, disk, key, GPU and torch."""
     with errors_told():
         import asyncio
 
@@ -22,10 +22,10 @@ def doctor(state_folder: StateFolder = None, jobs_folder: JobsFolder = None, jso
 
         config = load_config({"state_folder": state_folder, "jobs_folder": jobs_folder})
         try:
-            AgentClient(config.state_folder).status()
-            running = True
+            view = AgentClient(config.state_folder).status().view
+            running, peers = True, tuple(peer.info.address.host for peer in view.peers)
         except DaisyChainError:
-            running = False
+            running, peers = False, ()
         request = DoctorRequest(
             state_folder=config.state_folder,
             jobs_folder=config.jobs_folder,
@@ -37,6 +37,7 @@ def doctor(state_folder: StateFolder = None, jobs_folder: JobsFolder = None, jso
             tailnet=config.tailnet,
             tailscale=config.discovery_settings().tailscale,
             agent_running=running,
+            peers=peers,
         )
         if json:
             checks = asyncio.run(run_checks(request))

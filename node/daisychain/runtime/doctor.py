@@ -33,6 +33,7 @@ from daisychain.net.interface_choice import InterfaceChoice, Network, choose_int
 from daisychain.net.interfaces import Interface, default_route_address, list_interfaces
 from daisychain.runtime import doctor_rules as rules
 from daisychain.runtime.doctor_rules import Check, CheckState, TorchFacts
+from daisychain.runtime.firewall import Openings, parse_port_range, peer_hosts
 from daisychain.trainer.sandbox.landlock import landlock_abi
 
 CHECK_TIMEOUT_S = 30.0
@@ -47,6 +48,7 @@ FILES_LOOKED_AT_MAX = 256
 NO_INTERFACE_REMEDY = "See the line on the interface"
 
 HOSTS_FILE = Path("/etc/hosts")
+PORT_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 HOSTS_BYTES_MAX = 1 << 20
 
 TORCH_PROBE = """
@@ -62,6 +64,7 @@ class DoctorRequest:
 
     Attributes:
         agent_running: this node's agent answers, so that the control port is rightly held.
+        peers: the hosts of the peers that this node's agent knows; empty when it does not run.
         python, nvidia_smi, tailscale: the programs that are asked.
     """
 
@@ -74,6 +77,7 @@ class DoctorRequest:
     mdns: bool = True
     tailnet: bool = True
     agent_running: bool = False
+    peers: tuple[str, ...] = ()
     tailscale: tuple[str, ...] = ("tailscale",)
     nvidia_smi: tuple[str, ...] = ("nvidia-smi",)
     python: str = sys.executable
@@ -102,6 +106,7 @@ async def run_checks(request: DoctorRequest, done: Callable[[Check], None] | Non
         ("tailnet", _plain(lambda: _tailnet(tailnet, trouble, request, interfaces)), CHECK_TIMEOUT_S),
         ("mdns", lambda: _mdns(request, choice), CHECK_TIMEOUT_S),
         ("port", _in_thread(lambda: _port(request, choice)), CHECK_TIMEOUT_S),
+        ("firewall", _in_thread(lambda: _firewall(request, choice)), CHECK_TIMEOUT_S),
         ("clock", _in_thread(lambda: _clock(request)), CHECK_TIMEOUT_S),
         ("memory", _in_thread(_memory), CHECK_TIMEOUT_S),
         ("disk", _in_thread(lambda: _disk(request)), CHECK_TIMEOUT_S),
@@ -206,6 +211,19 @@ def _port(request: DoctorRequest, choice: InterfaceChoice | None) -> Check:
             text = f"{host}:{port} cannot be used: {error.strerror}"
             return Check("port", CheckState.PROBLEM, text, "Choose another port, from 1024 on")
     return rules.judge_port(host, port, None, request.agent_running)
+
+
+def _firewall(request: DoctorRequest, choice: InterfaceChoice | None) -> Check:
+    if choice is None:
+        return Check("firewall", CheckState.PROBLEM, "not tried: there is no interface", NO_INTERFACE_REMEDY)
+    if request.control_port == 0:
+        return Check("firewall", CheckState.OK, "no lines for a control port that is different each time")
+    try:
+        told = PORT_RANGE_FILE.read_text(encoding="ascii", errors="replace")
+    except OSError:  # macOS has none; its firewall asks by program
+        told = ""
+    openings = Openings(request.control_port, *parse_port_range(told))
+    return rules.judge_firewall(choice, peer_hosts(request.peers, choice.address), openings)
 
 
 def _holder(port: int) -> str:

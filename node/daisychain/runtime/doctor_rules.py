@@ -11,6 +11,7 @@ from daisychain.host.hardware import GIB, WINDOWS_REMEDY, Hardware, why_no_train
 from daisychain.net.discovery.mdns_check import MdnsFinding
 from daisychain.net.discovery.tailnet_status import DialPlan, TailnetStatus, slow_path
 from daisychain.net.interface_choice import InterfaceChoice, Network
+from daisychain.runtime.firewall import PLACEHOLDER, Openings, firewall_lines
 from daisychain.trainer.sandbox.rights import RESOLVE_UNIX_SINCE, SCOPES_SINCE, missing
 
 MIB = 1024**2
@@ -134,6 +135,23 @@ def judge_port(host: str, port: int, held_by: str | None, agent_running: bool) -
         return Check("port", CheckState.OK, f"{name} is held by this node's agent")
     return Check(
         "port", CheckState.PROBLEM, f"{name} is held by {held_by}", "Stop that program, or use another port"
+    )
+
+
+def judge_firewall(choice: InterfaceChoice, peers: tuple[str, ...], openings: Openings) -> Check:
+    """Print what a firewall here must let in from these peers; whether there is one only root can see."""
+    if choice.kind is Network.TAILNET:
+        return Check("firewall", CheckState.OK, "Tailscale lets its own peers in")
+    if choice.kind is Network.LOOPBACK:
+        return Check("firewall", CheckState.OK, "none stands within one machine")
+    whom = f"{len(peers)} peers known" if peers else f"no peer known yet: {PLACEHOLDER} is its address"
+    text = (
+        f"the control port {openings.control_port}, gloo's {openings.low}-{openings.high} and mDNS must "
+        f"reach {choice.address} from every peer ({whom})"
+    )
+    lines = "\n".join(firewall_lines(peers, openings))
+    return Check(
+        "firewall", CheckState.OK, text, f"Only where a firewall runs, as root one of these:\n{lines}"
     )
 
 

@@ -20,7 +20,8 @@ from daisychain.runtime.doctor_rules import Check, CheckState
 from support.stand_ins import stand_in, tailscale
 
 NAMES = (
-    *("platform", "interface", "hosts", "tailnet", "mdns", "port", "clock", "memory", "disk", "gpu"),
+    *("platform", "interface", "hosts", "tailnet", "mdns", "port", "firewall", "clock"),
+    *("memory", "disk", "gpu"),
     *("torch", "key", "sandbox", "jobs"),
 )
 
