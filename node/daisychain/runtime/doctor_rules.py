@@ -82,8 +82,8 @@ def judge_tailnet(status: TailnetStatus, plan: DialPlan, network: Network, has_i
             "In a container set TS_USERSPACE=false and give it /dev/net/tun and NET_ADMIN; "
             "elsewhere start tailscaled without --tun=userspace-networking",
         )
-    text = f"{status.name or 'up'}: {len(plan.peers)} machines to dial ({plan.reason})"
-    slow = [told for told in map(slow_path, plan.peers) if told]
+    text = f"{status.name or 'up'}, as {status.own_name}: {len(plan.peers)} machines to dial ({plan.reason})"
+    slow = [told for told in (slow_path(status.own_name, peer) for peer in plan.peers) if told]
     if slow or status.health:
         remedy = "Publish 41641/udp or open it in the router" if slow else "Look at `tailscale status`"
         return Check("tailnet", CheckState.WARNING, "; ".join([text, *slow, *status.health]), remedy)

@@ -70,6 +70,25 @@ def test_who_is_logged_out_is_told_the_page_to_open(page: str | None, remedy: st
     assert refused.value.remedy == remedy
 
 
+@pytest.mark.parametrize(
+    ("me", "told"),
+    [
+        (peer(1), "box1.tail1234.ts.net"),
+        (peer(1, DNSName=""), "box1"),
+        (peer(1, DNSName=None, HostName=7), "this machine"),
+    ],
+)
+def test_who_this_machine_is_in_its_tailnet_is_read(me: dict[str, Any], told: str) -> None:
+    assert parsed(Self=me).own_name == told
+
+
+def test_both_ends_of_a_relayed_path_are_named() -> None:
+    found = parsed(peer(2, Active=True, CurAddr="", Relay="fra"))
+    path = slow_path(found.own_name, found.peers[0])
+    assert path is not None
+    assert path.startswith("box1.tail1234.ts.net reaches box2 over the DERP relay 'fra'")
+
+
 def test_nulls_and_unknown_keys_do_not_matter() -> None:
     found = parsed(CurrentTailnet=None, Peer=None, Health=None, User=None, Novelty={"a": [1]})
     assert found.peers == ()
@@ -142,7 +161,7 @@ def test_hundreds_of_machines_are_bounded() -> None:
 
 def test_relayed_paths_are_told_and_idle_ones_are_not() -> None:
     def told(**changes: Any) -> str | None:
-        return slow_path(parsed(peer(2, **changes)).peers[0])
+        return slow_path("box1", parsed(peer(2, **changes)).peers[0])
 
     assert told(Active=True, CurAddr="1.2.3.4:41641", Relay="fra") is None
     assert told(Active=False, CurAddr="", Relay="fra") is None

@@ -90,9 +90,10 @@ def why_no_interface(status: TailnetStatus) -> NetworkError | None:
 
 
 def describe(status: TailnetStatus, plan: DialPlan) -> str:
-    """Return one line about the tailnet: who is dialled, why, and which paths are slow."""
-    text = f"{status.name or 'tailnet'}: {len(plan.peers)} machines to dial ({plan.reason})"
-    slow = [told for told in map(slow_path, plan.peers) if told]
+    """Return one line on the tailnet: our name in it, who is dialled, why, and which paths are slow."""
+    whom = f"{len(plan.peers)} machines to dial ({plan.reason})"
+    text = f"{status.name or 'tailnet'}, as {status.own_name}: {whom}"
+    slow = [told for told in (slow_path(status.own_name, peer) for peer in plan.peers) if told]
     return "; ".join([text, *slow[:3], *status.health[:3]])
 
 

@@ -55,6 +55,7 @@ class TailnetStatus:
     """A running tailnet, seen from this machine.
 
     Attributes:
+        own_name: this machine's DNS name in it, or its host name where it has none.
         addresses: our own addresses in it.
         suffix: its DNS suffix without the trailing dot; empty when not told.
         userspace: tailscaled has no interface, so that gloo cannot bind there.
@@ -62,6 +63,7 @@ class TailnetStatus:
     """
 
     name: str
+    own_name: str
     suffix: str
     addresses: tuple[str, ...]
     user_id: int
@@ -97,6 +99,7 @@ def parse_status(text: str) -> TailnetStatus:
     peers = (_peer(entry) for entry in _table(root.get("Peer")).values() if isinstance(entry, dict))
     return TailnetStatus(
         name=_text(tailnet.get("Name")),
+        own_name=_text(me.get("DNSName")).rstrip(".") or _text(me.get("HostName")) or "this machine",
         suffix=suffix.strip(".").lower(),
         addresses=addresses,
         user_id=_number(me.get("UserID")),
@@ -190,19 +193,19 @@ def _why_not_a_node(peer: TailnetPeer, suffix: str) -> str:
     return ""
 
 
-def slow_path(peer: TailnetPeer) -> str | None:
-    """Return why the path to a peer is slow; None for a direct path or when nothing can be told.
+def slow_path(own_name: str, peer: TailnetPeer) -> str | None:
+    """Return why the path from ``own_name`` to a peer is slow; None when nothing can be told or it is direct.
 
     An idle peer has no path yet: `tailscale ping` makes one.
     """
     if peer.direct_address or not peer.active:
         return None
     if peer.peer_relay:
-        return f"{peer.name} is reached over the peer relay {peer.peer_relay}"
+        return f"{own_name} reaches {peer.name} over the peer relay {peer.peer_relay}"
     if peer.relay_region:
         return (
-            f"{peer.name} is reached over the DERP relay {peer.relay_region!r}, often 1 to 10 MB/s or less: "
-            "open UDP port 41641 on one side for a direct path"
+            f"{own_name} reaches {peer.name} over the DERP relay {peer.relay_region!r}, often 1 to 10 "
+            "MB/s or less: open UDP port 41641 on one side for a direct path"
         )
     return None
 
