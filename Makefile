@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 BENCH_VENV := .venv-bench
 MUTANTS_VENV := build/mutants/venv
+DOCKER_VENV := build/docker/venv
 BENCH_STAMP := $(BENCH_VENV)/.ready
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
@@ -102,11 +103,34 @@ matrix: $(STAMP) ## Every fault by role and phase, on real nodes in network name
 matrix-quick: $(STAMP) ## A selection of it: every fault, every phase, every pair of fault and role
 	$(MATRIX) --quick
 
-test: $(STAMP) ## Every test but the long ones and the rig's
-	$(BIN)/pytest $(TWO) --durations=15 -m "not long and not rig" tests
+test: $(STAMP) ## Every test but the long ones, the rig's and Docker's
+	$(BIN)/pytest $(TWO) --durations=15 -m "not long and not rig and not docker" tests
 
 test-long: $(STAMP) ## The long ones: whole demos compared with one process, a storm of worlds, CPU quotas
-	$(BIN)/pytest -q --durations=15 -m "long and not rig" tests
+	$(BIN)/pytest -q --durations=15 -m "long and not rig and not docker" tests
+
+# Compose and the linters of the appliance, in an environment of their own.
+$(DOCKER_VENV)/.ready: pyproject.toml
+	@$(PYTHON) -m venv $(DOCKER_VENV)
+	@$(DOCKER_VENV)/bin/pip install --quiet --disable-pip-version-check $$($(PYTHON) -c \
+	  "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docker'])")
+	@touch $@
+
+.PHONY: images image-cpu image-cuda demo-docker test-docker
+images: image-cpu ## The CPU image, daisychain:cpu; `make image-cuda` makes the other (CUDA=cu126 or cu130)
+
+image-cpu:
+	docker build --file Dockerfile.cpu --tag daisychain:cpu --build-arg TORCH_INDEX=$(TORCH_INDEX) .
+
+image-cuda:
+	docker build --file Dockerfile.cuda --tag daisychain:cuda --build-arg CUDA=$(or $(CUDA),cu126) .
+
+demo-docker: ## Three containers train the digits; the coordinator's is killed on the way (after `make images`)
+	compose/demo.sh
+
+test-docker: $(STAMP) $(DOCKER_VENV)/.ready ## The images, the compose files, and chains of containers (a Docker engine, or root on Debian)
+	TORCH_INDEX=$(TORCH_INDEX) DAISYCHAIN_TEST_COMPOSE=$(CURDIR)/$(DOCKER_VENV)/bin/docker-compose \
+	  $(BIN)/pytest -q --durations=10 -m docker tests/docker
 
 bench-recovery: $(BENCH_STAMP) ## From a fault to the next step, beside torchft and torchrun (root; QUICK=1: 4 minutes)
 	PYTHONPATH=tests $(BIN)/python -m bench.recovery

@@ -81,7 +81,7 @@ class Demo:
             self._remember_members(statuses)
             if self._kill is not None and self._fault is None:
                 self._kill_when_due(chain, statuses)
-            elif all(_finished(statuses[node.name]) for node in left):
+            elif all(finished(statuses[node.name]) for node in left):
                 return left
             time.sleep(POLL_S)
         raise JobError(self._job.name, f"the demo did not end within {RUN_S:g} s")
@@ -96,7 +96,7 @@ class Demo:
             status = statuses[node.name]
             if status is None:
                 continue
-            if _finished(status):
+            if finished(status):
                 raise JobError(
                     self._job.name,
                     "the run ended before a node could be killed",
@@ -115,7 +115,7 @@ class Demo:
             return
 
 
-def _finished(status: AgentStatus | None) -> bool:
+def finished(status: AgentStatus | None) -> bool:
     """Return whether the job ended well on this node; raises `JobError` when it failed."""
     if status is None or not status.view.jobs:
         return False
