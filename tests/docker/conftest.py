@@ -19,6 +19,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(__file__.rpartition("/")[0]):
             item.add_marker(pytest.mark.docker)
+            if item.get_closest_marker("timeout") is None:  # the first one's setup builds the image
+                item.add_marker(pytest.mark.timeout(120, func_only=True))
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from docker.engine.engine import ROOT, Engine
 DEMO_S = 150.0
 
 
-@pytest.mark.timeout(DEMO_S + 20)
+@pytest.mark.timeout(DEMO_S + 20, func_only=True)
 def test_the_demo_trains_digits_and_survives_the_kill_of_the_coordinators_container(docker: Engine) -> None:
     done = subprocess.run(
         [str(ROOT / "compose/demo.sh")],
