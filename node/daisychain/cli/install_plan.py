@@ -106,12 +106,20 @@ class _Look:
 
 def _settle_key(folder: Path, choice: Choice, given: str | None, look: _Look, console: Console) -> str:
     """Make the key file what it should be; return the key's text when it was made just now."""
+    from daisychain.errors import StorageError
     from daisychain.install.env_file import KEY_FILE
     from daisychain.install.facts import System
     from daisychain.net.identity.cluster_key import ClusterKey
 
     path = folder / KEY_FILE
-    if given is None and path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise StorageError(
+            f"{path} is closed to the owner of jobs/: {error.strerror}",
+            f"Give secrets/ and jobs/ one owner: sudo chown -R {choice.uid or IMAGE_USER} secrets jobs",
+        ) from error
+    if given is None and there:
         console.print(f"key: as before (cluster {ClusterKey.load(path).cluster_id})", markup=False)
         return ""
     if given is None:
@@ -120,7 +128,7 @@ def _settle_key(folder: Path, choice: Choice, given: str | None, look: _Look, co
         console.print(f"key: made, this is the first node of cluster {key.cluster_id}", markup=False)
     else:
         key, made = ClusterKey.parse(given), False
-        if not path.exists() or ClusterKey.load(path) != key:
+        if not there or ClusterKey.load(path) != key:
             key.save(path)
         console.print(f"key: as given, this machine belongs to cluster {key.cluster_id}", markup=False)
     if look.facts.system is not System.WINDOWS:  # whose disks know no owners
@@ -138,8 +146,7 @@ def _hand_over(path: Path, choice: Choice) -> None:
         return
     owner = IMAGE_USER if choice.uid is None else choice.uid
     try:
-        for entry in (path.parent, path):
-            os.chown(entry, owner, owner if choice.gid is None else choice.gid)
+        os.chown(path, owner, owner if choice.gid is None else choice.gid)
     except OSError as error:
         raise StorageError(
             f"{path} cannot be given to the node's user {owner}: {error.strerror}", f"chown {owner} {path}"
