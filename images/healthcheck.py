@@ -12,6 +12,9 @@ import sys
 TIMEOUT_S = 4.0
 """Below Docker's own bound, so that the reason is told."""
 
+TOLD_MAX_BYTES = 1000
+"""Of the agent's reason; Docker keeps 4 KiB of what a check prints."""
+
 
 class Agent(http.client.HTTPConnection):
     """HTTP over the agent's Unix socket."""
@@ -28,12 +31,13 @@ def main() -> int:
     agent = Agent("agent")
     try:
         agent.request("GET", "/status")
-        status = agent.getresponse().status
+        answer = agent.getresponse()
+        status, told = answer.status, answer.read(TOLD_MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
         print(f"the agent does not answer: {error}")
         return 1
     if status != http.client.OK:
-        print(f"the agent answered {status}")
+        print(f"the agent answered {status}: {told.decode(errors='replace')}")  # it may wait for its network
         return 1
     return 0
 
