@@ -17,7 +17,7 @@ from daisychain.core.pulse import Pulse, chain_part, urgent_part
 from daisychain.core.queue import JobQueue
 from daisychain.core.queue_view import Situation, queue_view
 from daisychain.core.rendezvous import Rendezvous
-from daisychain.core.results import NOTHING_BESIDE, told_results
+from daisychain.core.results import FolderReport, told_results
 from daisychain.core.rng import Rng
 from daisychain.core.settings import CoreSettings
 from daisychain.core.snapshot import peer_views
@@ -68,7 +68,7 @@ class Parts:
         self.standby = ""
         self.folders = Fetching(Part.FOLDER, settings)
         self.results = Fetching(Part.RESULT, settings)
-        self.beside = NOTHING_BESIDE
+        self.beside = FolderReport(settled=False)  # nobody has looked yet
         self.bundle_pace = 0.0
 
     def voice(self, peer: Peer, status: NodeStatus) -> Voice:

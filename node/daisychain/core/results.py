@@ -24,11 +24,13 @@ class FolderReport:
         results: the whole results in this node's job folders, as they were published or fetched.
         occupied: digests of the jobs in whose folder a person's files stand where the result would go.
         sharers: the other nodes that use this very jobs folder.
+        settled: whether they had the time to show themselves there; nothing is fetched before.
     """
 
     results: tuple[HeldResult, ...] = ()
     occupied: frozenset[str] = frozenset()
     sharers: frozenset[NodeId] = frozenset()
+    settled: bool = True
 
 
 NOTHING_BESIDE = FolderReport()
@@ -43,9 +45,9 @@ class LackedResult:
     nodes: frozenset[NodeId]
 
 
-def writes(me: NodeId, sharers: frozenset[NodeId]) -> bool:
+def writes(me: NodeId, beside: FolderReport) -> bool:
     """Whether this node is the one that writes into its jobs folder: of those that share it the least."""
-    return all(me < other for other in sharers)
+    return beside.settled and all(me < other for other in beside.sharers)
 
 
 def told_results(held: Iterable[HeldResult], cards: Iterable[JobCard]) -> tuple[HeldResult, ...]:

@@ -21,7 +21,7 @@ def spread(parts: Parts, now: float) -> list[Effect]:
     if pace != parts.bundle_pace:
         parts.bundle_pace = pace
         effects.append(PaceBundles(pace))
-    if not writes(parts.info.node_id, parts.beside.sharers):
+    if not writes(parts.info.node_id, parts.beside):
         return [*effects, *parts.folders.review((), now), *parts.results.review((), now)]
     effects += parts.folders.review(lacking_folders(parts), now)
     return effects + parts.results.review(_lacking_results(parts), now)

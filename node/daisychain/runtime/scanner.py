@@ -77,6 +77,7 @@ class Scanner:
         self._result: dict[str, HeldResult] = {}
         self._occupied: frozenset[str] = frozenset()
         self._sharers: frozenset[NodeId] = frozenset()
+        self._looks = 0
         self._found: dict[str, FoundJob] = {}
         self.problem = ""
 
@@ -182,6 +183,7 @@ class Scanner:
     def _look_beside(self, jobs: Sequence[FoundJob]) -> None:
         """See who shares the folder, and which results lie in it. Takes time."""
         self._sharers = self._shared.look(self._clock.monotonic())
+        self._looks += 1
         wall = self._clock.wall()
         looked = {job.name: self._results.look(job.folder, wall) for job in jobs}
         self._result = {
@@ -195,7 +197,9 @@ class Scanner:
         """Return what is told of the folder beside its jobs; an occupied one's result is not fetched."""
         results = sorted(self._result.values(), key=lambda result: result.run_id)
         occupied = frozenset(card.digest for card in cards if card.name in self._occupied)
-        return FolderReport(tuple(results), occupied, self._sharers)
+        # An agent that started with this one may have left its mark after our first look, and not later: what
+        # starts after our second one finds our mark, and holds whatever this node has.
+        return FolderReport(tuple(results), occupied, self._sharers, settled=self._looks > 1)
 
     def leave(self) -> None:
         """The agent ends: it uses the folder no more."""

@@ -68,6 +68,7 @@ def test_a_job_dropped_on_one_node_trains_on_both(tmp_path: Path) -> None:
         assert files(bob.jobs / "counting") == files(dropped), "a result is no part of its job"
 
 
+@pytest.mark.long
 def test_the_result_comes_to_nodes_that_did_not_train_also_to_one_that_was_down(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         job = agents.write_job("ada", epochs=EPOCHS)
@@ -93,6 +94,7 @@ def test_the_result_comes_to_nodes_that_did_not_train_also_to_one_that_was_down(
         assert (owner.st_uid, owner.st_gid) == (back.jobs.stat().st_uid, back.jobs.stat().st_gid)
 
 
+@pytest.mark.long
 def test_agents_on_one_folder_copy_nothing_and_say_so(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         job = agents.write_job("ada", epochs=EPOCHS)

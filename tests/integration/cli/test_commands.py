@@ -197,6 +197,7 @@ def test_ctrl_c_ends_a_run_and_its_trainer(tmp_path: Path) -> None:
     assert not (folder / "result").exists()
 
 
+@pytest.mark.long
 def test_the_life_of_a_job_through_the_commands(tmp_path: Path) -> None:
     with chain(tmp_path) as agents:
         node = agents.start("ada")
@@ -264,6 +265,7 @@ def test_a_bad_job_is_shown_with_its_reason_and_cannot_be_submitted(tmp_path: Pa
         assert "epoch" in refused.stderr
 
 
+@pytest.mark.long
 def test_a_deleted_folder_withdraws_its_run_on_every_node_and_put_back_it_is_a_new_one(
     tmp_path: Path,
 ) -> None:

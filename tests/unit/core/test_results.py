@@ -98,6 +98,13 @@ def test_nothing_is_copied_between_nodes_that_share_the_folder() -> None:
     assert fetches(linked(shared).beat(2, finisher(LOW))) == []
 
 
+def test_nothing_is_fetched_before_others_could_show_that_they_share_the_folder() -> None:
+    unsettled = FolderReport(settled=False)
+    bench = linked(unsettled)
+    assert fetches(bench.beat(2, finisher(LOW))) == []
+    assert fetches(bench.do(JobsScanned((CARD,), FolderReport()))) == [(LOW.digest, ["n2"])]
+
+
 def test_of_those_that_share_a_folder_the_least_node_alone_writes() -> None:
     writer = FolderReport(sharers=frozenset({node_id(7)}))
     assert fetches(linked(writer).beat(2, finisher(LOW))) == [(LOW.digest, ["n2"])]
