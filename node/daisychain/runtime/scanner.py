@@ -180,6 +180,22 @@ class Scanner:
         ]
         return (*filter(None, [self.problem, self._results.problem, shared]), *occupied)
 
+    def _look(self, now: float, wall: float) -> tuple[Sequence[FoundJob], Changes, str]:
+        """Return the jobs that are there, what changed, and why the folder cannot be read, if so.
+
+        Takes time; all in one thread, since waking the event loop costs more than a look at a quiet folder.
+        """
+        jobs: Sequence[FoundJob] = ()
+        problem = ""
+        try:
+            jobs = self._folder.scan(now, wall)
+        except StorageError as error:
+            problem = str(error)
+        found = None if problem else {job.name: job.digest for job in jobs}
+        changes = self._changes.look(found, now)
+        self._look_beside(jobs)
+        return jobs, changes, problem
+
     def _look_beside(self, jobs: Sequence[FoundJob]) -> None:
         """See who shares the folder, and which results lie in it. Takes time."""
         self._sharers = self._shared.look(self._clock.monotonic())
@@ -211,20 +227,12 @@ class Scanner:
         told: JobsScanned | None = None
         while True:
             started = clock.monotonic()
-            try:
-                jobs = await asyncio.to_thread(self._folder.scan, started, clock.wall())
-            except StorageError as error:
-                if str(error) != self.problem:
-                    self.problem = str(error)
-                    log.warning("%s", self.problem)
-                jobs = ()
-            else:
-                self.problem = ""
-            found = None if self.problem else {job.name: job.digest for job in jobs}
-            changes = await asyncio.to_thread(self._changes.look, found, started)
+            jobs, changes, problem = await asyncio.to_thread(self._look, started, clock.wall())
+            if problem and problem != self.problem:
+                log.warning("%s", problem)
+            self.problem = problem
             self._found = {job.name: job for job in jobs}
             cards = tuple(self.card(job, ledger) for job in jobs)
-            await asyncio.to_thread(self._look_beside, jobs)
             scanned = JobsScanned(cards, self._beside(cards))
             if scanned != told:
                 told = scanned
