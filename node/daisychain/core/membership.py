@@ -225,9 +225,10 @@ class Membership:
     def deadline(self, now: float) -> float:
         """Return when `silent` or `unanswered` next have something to say, at the earliest.
 
-        It is looked for again only when that moment comes, or a link changes: every sign of life puts it off.
+        It is looked for again only when that moment is near, or a link changes: every sign of life puts it
+        off. Near is a heartbeat's interval: our own regular beat puts it off, and no node wakes for it.
         """
-        if now >= self._due_at:
+        if now >= self._due_at - self._settings.heartbeat_s:
             self._due_at = min((self._due(peer) for peer in self._peers.values()), default=math.inf)
         return self._due_at
 

@@ -45,7 +45,7 @@ class JobFolderSettings:
         job_yaml_max_bytes: largest job.yaml read: more is no job.yaml.
     """
 
-    poll_s: float = 0.5
+    poll_s: float = 1.0
     settle_s: float = 1.0
     jobs_max: int = JOBS_MAX
     bundle: ManifestLimits = BUNDLE_LIMITS
