@@ -82,6 +82,7 @@ class MdnsListener:
         elif state_change is ServiceStateChange.Removed:
             self._neighbours.pop(name, None)
             self._pending.discard(name)
+            self._queued.discard(name)  # an answer that was on its way when it said goodbye counts no more
         elif len(self._pending) < self._settings.unresolved_max:
             self._pending.add(name)
         self._wake.set()
@@ -133,10 +134,14 @@ class MdnsListener:
     async def _resolve(self, found: Callable[[CandidateSeen], None]) -> None:
         while True:
             name = await self._unresolved.get()
+            if name not in self._queued:
+                continue
             info = AsyncServiceInfo(SERVICE_TYPE, name)
             answered = await info.async_request(
                 self._zeroconf, self._settings.resolve_timeout_s * 1000, DNSQuestionType.QM
             )
+            if name not in self._queued:
+                continue
             self._queued.discard(name)
             if not answered or not self._read(name, found):
                 self._neighbours.pop(name, None)
