@@ -132,6 +132,16 @@ test-docker: $(STAMP) $(DOCKER_VENV)/.ready ## The images, the compose files, an
 	TORCH_INDEX=$(TORCH_INDEX) DAISYCHAIN_TEST_COMPOSE=$(CURDIR)/$(DOCKER_VENV)/bin/docker-compose \
 	  $(BIN)/pytest -q --durations=10 -m docker tests/docker
 
+.PHONY: bench bench-hetero
+BENCH = PYTHONPATH=tests $(BIN)/python -m bench
+
+bench: $(STAMP) ## What unequal machines gain and one alone pays; into docs/BENCHMARKS.md (root; QUICK=1: 4 minutes)
+	$(BENCH).hetero
+	$(BENCH).page
+
+bench-hetero: $(STAMP) ## Its parts by themselves: ONLY=mixes, one, growth, idle or loss
+	$(BENCH).hetero $(if $(ONLY),--only $(ONLY))
+
 bench-recovery: $(BENCH_STAMP) ## From a fault to the next step, beside torchft and torchrun (root; QUICK=1: 4 minutes)
 	PYTHONPATH=tests $(BIN)/python -m bench.recovery
 

@@ -35,11 +35,10 @@ from bench.storm_faults import FULL_CPUS, KINDS, Gust, Sky, draw
 from bench.storm_job import BATCH, GRANULE, GRANULE_S, JOB, STEPS_AN_EPOCH, lost_and_repeated, write_job
 from daisychain.core.jobs import JobState
 from rig.chain import environment_of_rig, rig_chain
-from rig.cpu import cpu_groups
-from rig.lan import Place, lan
+from rig.cpu import Machine, cpu_groups
+from rig.lan import lan
 from rig.node import RigNode
 from rig.requirements import RigUnavailable
-from support.cgroups import CpuGroup
 from support.progress import trains_together
 from support.waiting import until
 
@@ -72,30 +71,6 @@ class Size:
 
 FULL = Size(60.0, 600.0)
 QUICK = Size(15.0, 60.0, 120.0)
-
-
-@dataclass(frozen=True)
-class Machine:
-    """A place on the LAN whose processes have a quota, those that are started again, too."""
-
-    place: Place
-    group: CpuGroup
-
-    @property
-    def name(self) -> str:
-        return self.place.name
-
-    @property
-    def namespace(self) -> str:
-        return self.place.namespace
-
-    @property
-    def address(self) -> str:
-        return self.place.address
-
-    def starting(self, command: Sequence[str]) -> list[str]:
-        """Return the command that runs ``command`` there, under the same process id."""
-        return self.group.starting(self.place.starting(command))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import psutil
 
 from bench.peers.step_log import StepLog
 from bench.peers.system import Seat, System
-from rig.lan import Place
+from rig.node import Place
 from support.namespaces import inside
 from support.waiting import until
 
@@ -64,6 +64,10 @@ class PeerNode:
     def freeze(self) -> None:
         """SIGSTOP to every process."""
         self._signal(self._everything(), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT to every process."""
+        self._signal(self._everything(), signal.SIGCONT)
 
     def terminate(self) -> None:
         """SIGTERM to what a person would end: the training program, or the agent over it."""

@@ -1,0 +1,1 @@
+"""`make bench-forecast`: what the chain says before a run, against what is measured in it."""
