@@ -51,7 +51,7 @@ def main() -> None:
         dist.init_process_group("gloo", timeout=timedelta(seconds=GLOO_TIMEOUT_S))
         rank, size = dist.get_rank(), dist.get_world_size()
         model = DistributedDataParallel(net)
-        scale = size * given.share / given.batch  # DDP's mean over ranks is then the mean over the batch
+        scale = scale_of(size, given.share, given.batch)
     data = job.dataset("train")
     log.ready()
     told_at, began_at = 0.0, time.time()
@@ -65,6 +65,11 @@ def main() -> None:
             log.committed(StepLine(now, step, size, "plain", now - began_at))
             told_at = now
         began_at = now
+
+
+def scale_of(ranks: int, share: int, batch: int) -> float:
+    """Return the factor of a rank's loss with which DDP's mean over ranks is the mean over the batch."""
+    return ranks * share / batch
 
 
 def batches(data: tuple[torch.Tensor, ...], share: int, seed: int) -> Iterator[tuple[torch.Tensor, ...]]:
