@@ -17,6 +17,7 @@ from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError, JobMemoryError
 from daisychain.trainer.engine.capacity import measure
 from daisychain.trainer.engine.engine import Engine
+from daisychain.trainer.engine.footprint import footprint, refuse_too_big
 from daisychain.trainer.engine.memory import free_bytes
 from daisychain.trainer.engine.rounding import rounding_digest
 from daisychain.trainer.engine.timeline import Timeline
@@ -132,6 +133,7 @@ def _load(order: LoadRun, trouble: Trouble) -> Run:
     cpu = torch.device("cpu")
     room = DataRoom.of(free_bytes(cpu), order.cache_folder, order.cache_max_bytes)
     job = load_job(folder, spec, cpu, room)
+    refuse_too_big(job, footprint(job), free_bytes(cpu))
     engine = Engine(job, Timeline.of(spec, len(job.train), job.validation is not None))
     rounding = rounding_digest(engine)
     capacity = measure(engine)

@@ -15,6 +15,7 @@ from daisychain.errors import StorageError
 from daisychain.trainer.record.trouble import Trouble
 from daisychain.trainer.state.checkpoint_file import Head, load, save
 from daisychain.trainer.state.checkpoint_writer import CheckpointSettings, CheckpointWriter
+from daisychain.trainer.state.training_state import TrainingState
 from daisychain.trainer.state.trees import Packed
 from unit.trainer.test_checkpoints import Node
 from unit.trainer.test_state import Make, state_of
@@ -232,6 +233,22 @@ def test_a_state_that_cannot_be_written_at_all_is_told_and_stops_nothing(bench: 
     bench.whole()
     assert "a object in the training state cannot be passed to another node" in bench.told[0]
     assert bench.ticks() == []
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+def test_memory_that_does_not_suffice_for_a_copy_is_told_and_stops_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def pack(state: object) -> Packed:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TrainingState, "pack", pack)
+        bench.whole()
+    assert bench.ticks() == []
+    assert len(bench.told) == 1 and "memory does not suffice" in bench.told[0]
+    bench.whole()
+    assert bench.told[1:] == [""] and len(bench.ticks()) == 1
 
 
 def test_checkpoints_of_a_state_that_had_drifted_are_forgotten_and_the_next_is_due_at_once(

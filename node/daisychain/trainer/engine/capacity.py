@@ -11,9 +11,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from daisychain.core.shares import Capacity, amortised, split
+from daisychain.trainer.engine.backoff import within_memory
 from daisychain.trainer.engine.compute import MICRO_BATCH
 from daisychain.trainer.engine.engine import Engine
 from daisychain.trainer.engine.faults import user_code
+from daisychain.trainer.engine.footprint import footprint
 from daisychain.trainer.engine.gradients import clear
 from daisychain.trainer.engine.memory import Kept, free_bytes, micro_batch
 from daisychain.trainer.engine.randomness import restored_generators
@@ -52,7 +54,7 @@ def measure(
 
     def run(units: int) -> float:
         started = clock()
-        engine.computer.compute(position, range(units))
+        within_memory(engine.computer, lambda: engine.computer.compute(position, range(units)))
         return clock() - started
 
     ends_at = clock() + budget_s
@@ -102,7 +104,8 @@ def scaled(capacity: Capacity, ratio: float) -> Capacity:
 def fit_memory(engine: Engine, free: int | None = None) -> None:
     """Bound the engine's micro-batches by what one forward of two samples keeps for backward.
 
-    ``free``: bytes; None = as found. Leaves gradients; with granules nothing is bounded.
+    ``free``: bytes; None = as found, less what the optimizer and the exchange will still take. Leaves
+    gradients; with granules nothing is bounded.
     """
     computer = engine.computer
     if engine.job.needs_granules:
@@ -111,7 +114,7 @@ def fit_memory(engine: Engine, free: int | None = None) -> None:
     with Kept(computer.layout.parameters) as kept:
         computer.compute(engine.timeline.position(0), range(samples))
     device = computer.layout.parameters[0].device
-    available = free_bytes(device) if free is None else free
+    available = free_bytes(device) - footprint(engine.job).to_come if free is None else free
     computer.largest = micro_batch(kept.bytes / samples, available, MICRO_BATCH)
 
 

@@ -58,6 +58,7 @@ class Computer:
         self.layout = Layout(job.model, job_file(job))
         self.norms = Norms(job.model, job_file(job))
         self.largest = MICRO_BATCH
+        self._taken = MICRO_BATCH
         self._on_ready: Callable[[int], None] | None = None
         self._last_piece = False
         self._hooks: list[RemovableHandle] = []
@@ -101,7 +102,16 @@ class Computer:
         """Return what is computed for ``units`` of a batch of ``samples``."""
         if self.job.needs_granules:
             return granules.pieces(samples, self.job.spec.granule, units)
-        return granules.micro_batches(units, self.largest)
+        cut = granules.micro_batches(units, self.largest)
+        self._taken = max((piece.samples for piece in cut), default=1)
+        return cut
+
+    def shrink(self) -> bool:
+        """Halve the largest micro-batch that the last work was cut into; False when it cannot be smaller."""
+        if self.job.needs_granules or self._taken <= 1:
+            return False
+        self.largest = self._taken // 2
+        return True
 
     def indices(self, position: StepPosition, piece: Piece) -> Sequence[int]:
         """Return the sample numbers of ``piece``."""

@@ -17,6 +17,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from daisychain.errors import JobError
 from daisychain.trainer.engine import checks, fixed_point
+from daisychain.trainer.engine.backoff import within_memory
 from daisychain.trainer.engine.compute import Computed, Computer
 from daisychain.trainer.engine.evaluation import Evaluation, Evaluator
 from daisychain.trainer.engine.exchange import Exchange
@@ -146,7 +147,11 @@ class Engine:
         else:
             computer.listen(gathering.ready)
         started = self._clock()
-        computed = computer.compute(position, own_units(shares, exchange.rank))
+        own = own_units(shares, exchange.rank)
+        # What was sent before memory ran out is whole, and is not sent again: the rest follows below.
+        computed = within_memory(
+            computer, lambda: computer.compute(position, own), before_retry=lambda: computer.listen(None)
+        )
         compute_s = self._clock() - started
         gradients: Sequence[torch.Tensor | None]
         if flats is None or gathering is None:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from daisychain.errors import JobError
+from daisychain.trainer.engine.backoff import within_memory
 from daisychain.trainer.engine.compute import Computer
 from daisychain.trainer.engine.exchange import Exchange
 from daisychain.trainer.engine.faults import NOT_FINITE_REMEDY, blame, job_file, user_code
@@ -69,7 +70,8 @@ class Evaluator:
             with torch.no_grad(), user_code(self._job, "in the evaluation"):
                 self._job.model.eval()
                 names = self._metric_names(validation)
-                vector = self._own(validation, own_units(shares, exchange.rank), names)
+                units = own_units(shares, exchange.rank)
+                vector = within_memory(self._computer, lambda: self._own(validation, units, names))
         finally:
             restore_modes(kept)
         own = vector.tolist()

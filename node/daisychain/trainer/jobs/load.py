@@ -40,7 +40,7 @@ def load_job(folder: Path, spec: JobSpec, device: torch.device, room: DataRoom =
                 return load_table(spec, table, TableFiles(folder, data, init), device, room)
             case PythonModel() as python:
                 file = job_file(folder, python.file, "file")
-                return load_python(spec, PythonFiles(folder, file, init), device)
+                return load_python(spec, PythonFiles(folder, file, init), device, room)
             case _:
                 assert_never(spec.model)
 

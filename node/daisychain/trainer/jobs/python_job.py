@@ -16,7 +16,9 @@ from daisychain.core.job_spec import JobSpec
 from daisychain.errors import JobError
 from daisychain.trainer.jobs.loaded import LoadedJob, LossSum
 from daisychain.trainer.jobs.model_file import ModelCard, fill_model, read_model, save_model, spec_as_dict
+from daisychain.trainer.jobs.model_size import made
 from daisychain.trainer.jobs.samples import ColumnSamples, CountedBatch, DatasetSamples, Items
+from daisychain.trainer.jobs.streaming.room import ANY_ROOM, DataRoom
 from daisychain.trainer.jobs.user_code import UserCode
 
 LEARNING_RATE = 1e-3
@@ -37,7 +39,9 @@ class PythonFiles:
     init: tuple[Path, str] | None
 
 
-def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> LoadedJob:
+def load_python(
+    spec: JobSpec, files: PythonFiles, device: torch.device, room: DataRoom = ANY_ROOM
+) -> LoadedJob:
     """Return the job; raises `JobError` with file and line for whatever is wrong in the user's code.
 
     torch's default dtype is the job's, and the generators are seeded by the caller. Whether the loss can be
@@ -47,7 +51,7 @@ def load_python(spec: JobSpec, files: PythonFiles, device: torch.device) -> Load
     user_loss = code.needed("loss", "loss(model, batch)", "the mean over the samples or (sum, weight)")
     make_data = code.needed("dataset", "dataset(split)", "the split 'train' or 'validation'")
     dtype = torch.get_default_dtype()
-    model = _model(code, dtype)
+    model = _model(code, dtype, room)
     train = _split(code, make_data, "train", spec, device)
     if train is None or len(train) == 0:
         raise JobError(
@@ -97,10 +101,10 @@ def has_coupling_modules(model: nn.Module) -> bool:
     return False
 
 
-def _model(code: UserCode, dtype: torch.dtype) -> nn.Module:
+def _model(code: UserCode, dtype: torch.dtype, room: DataRoom) -> nn.Module:
     make = code.needed("model", "model()", "the torch.nn.Module to train")
-    model = code.call("model", make)
     where = f"{code.name}: model"
+    model = made(where, lambda: code.call("model", make), dtype, room.free_bytes)
     if not isinstance(model, nn.Module):
         raise JobError(where, f"model() returned a {type(model).__name__}", "Return a torch.nn.Module.")
     model = model.to("cpu", dtype)

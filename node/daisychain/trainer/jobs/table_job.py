@@ -21,6 +21,7 @@ from daisychain.trainer.jobs.model_file import (
     save_model,
     spec_as_dict,
 )
+from daisychain.trainer.jobs.model_size import made
 from daisychain.trainer.jobs.samples import ColumnSamples, CountedBatch
 from daisychain.trainer.jobs.streaming.room import DataRoom
 from daisychain.trainer.jobs.table_encoding import ClassTarget, Encoding, NumberTarget
@@ -51,7 +52,7 @@ def load_table(
     encoding = rows.encoding
     outputs = len(encoding.target.classes) if isinstance(encoding.target, ClassTarget) else 1
     network = Network(encoding.width, table_model.hidden, table_model.activation, outputs)
-    model = Mlp(network, table_model.dropout)
+    model = made("job.yaml: hidden", lambda: Mlp(network, table_model.dropout), dtype, room.free_bytes)
     if files.init is not None:
         _start_from(model, encoding, *files.init)
     model.to(device, dtype)

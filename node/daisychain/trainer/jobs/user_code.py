@@ -17,7 +17,7 @@ from daisychain.errors import DaisyChainError, JobError
 
 MEMORY_REMEDY = "Make the model, the granule or the global batch smaller"
 
-_MEMORY_WORDS = ("can't allocate memory", "out of memory")
+_MEMORY_WORDS = ("can't allocate memory", "out of memory", "bad_alloc")
 
 
 class UserCode:

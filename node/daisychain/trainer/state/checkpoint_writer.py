@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daisychain.errors import JobError, StorageError
+from daisychain.trainer.jobs.user_code import wants_memory
 from daisychain.trainer.record.journal import Journal
 from daisychain.trainer.record.trouble import Trouble
 from daisychain.trainer.state.checkpoint_file import Head
@@ -141,6 +142,11 @@ class CheckpointWriter:
             packed = self._state.pack()
         except (StorageError, JobError) as error:
             self._trouble.met(WHAT, error)
+            return None
+        except Exception as error:
+            if not wants_memory(error):
+                raise
+            self._trouble.met(WHAT, StorageError("memory does not suffice for a copy of the state", ""))
             return None
         self._copy_s = self._clock() - began_at
         return packed
