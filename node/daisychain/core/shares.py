@@ -8,6 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+GAIN = 0.03
+"""Shares change when the whole step, exchange and all, would take this much less."""
+
+DOUBT = 0.1
+"""A fixed cost is known no better than this: what the optimum gains by less of it is taken for noise."""
+
+SHOWN = 4
+"""One part in so many of its proportional share is left to each node: it goes on showing its speed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
@@ -40,10 +49,41 @@ def amortised(capacities: Sequence[Capacity], units: int) -> tuple[Capacity, ...
     return tuple(Capacity(0.0, each.step_s(units) / units, each.max_units) for each in capacities)
 
 
-def split(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
+def proportional(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
+    """Return the shares in proportion to the speeds that the nodes show on a whole batch."""
+    return split(amortised(capacities, units), units)
+
+
+def optimum(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
+    """Return the shares that end the step soonest and leave each node a part of its proportional one.
+
+    A node that should have next to nothing costs its fixed part all the same: it should stand by, and that is
+    for the forecast to say.
+    """
+    least = [-(-share // SHOWN) for share in proportional(capacities, units)]
+    return split(capacities, units, least)
+
+
+def computing_s(capacities: Sequence[Capacity], shares: Sequence[int]) -> float:
+    """Return the seconds until the last node has computed its share."""
+    return max(each.step_s(units) for each, units in zip(capacities, shares, strict=True))
+
+
+def optimum_gains(capacities: Sequence[Capacity], units: int, whole_s: float) -> bool:
+    """Whether the optimum ends a step of ``whole_s`` seconds sooner than proportional shares by enough.
+
+    Enough is `GAIN` of the step, and more than the doubt in the fixed costs can pretend.
+    """
+    proportional_s = computing_s(capacities, proportional(capacities, units))
+    gain_s = proportional_s - computing_s(capacities, optimum(capacities, units))
+    return gain_s > GAIN * max(proportional_s, whole_s) + DOUBT * max(each.fixed_s for each in capacities)
+
+
+def split(capacities: Sequence[Capacity], units: int, least: Sequence[int] = ()) -> tuple[int, ...]:
     """Return the shares, one for each capacity, that sum to ``units`` and end the step soonest.
 
-    Minimises ``max_i(capacities[i].step_s(n_i))`` over integers ``0 <= n_i <= max_units``.
+    Minimises ``max_i(capacities[i].step_s(n_i))`` over integers ``least_i <= n_i <= max_units``.
+    ``least``: zeros unless given; within the caps, and within ``units`` in sum.
     Ties go to the earlier rank, so every rank computes the same split from the same numbers.
     Units beyond all the caps are spread over the ranks in proportion to their caps (the trainer
     then takes several micro-batches); at least one rank must be given.
@@ -58,11 +98,13 @@ def split(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
         scale = -(-units // max(1, sum(caps)))
         caps = [min(units, max(1, cap) * scale) for cap in caps]
 
+    floors = list(least) or [0] * count
+
     def fits(limit_s: float) -> list[int]:
         shares = []
-        for capacity, cap in zip(capacities, caps, strict=True):
+        for capacity, cap, floor in zip(capacities, caps, floors, strict=True):
             room = (limit_s - capacity.fixed_s) / capacity.per_unit_s
-            shares.append(max(0, min(cap, int(room + 1e-9))) if room >= 1 - 1e-9 else 0)
+            shares.append(max(floor, min(cap, int(room + 1e-9))) if room >= 1 - 1e-9 else floor)
         return shares
 
     low, high = 0.0, max(capacity.fixed_s + capacity.per_unit_s * units for capacity in capacities)
@@ -76,7 +118,7 @@ def split(capacities: Sequence[Capacity], units: int) -> tuple[int, ...]:
     excess = sum(shares) - units
     while excess > 0:  # take back from whoever ends last
         last = max(
-            (index for index in range(count) if shares[index] > 0),
+            (index for index in range(count) if shares[index] > floors[index]),
             key=lambda index: (capacities[index].step_s(shares[index]), index),
         )
         shares[last] -= 1

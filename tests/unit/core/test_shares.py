@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daisychain.core.shares import Capacity, amortised, split
+from daisychain.core.shares import (
+    Capacity,
+    amortised,
+    computing_s,
+    optimum,
+    optimum_gains,
+    proportional,
+    split,
+)
 
 CAPACITIES = st.builds(
     Capacity,
@@ -16,9 +24,13 @@ CAPACITIES = st.builds(
 )
 
 
-def best_max(capacities: list[Capacity], units: int) -> float | None:
+def best_max(capacities: list[Capacity], units: int, least: list[int] | None = None) -> float | None:
     """Return the least possible step time by trying every split; None when the caps hold none."""
-    ranges = [range(min(capacity.max_units, units) + 1) for capacity in capacities]
+    floors = least or [0] * len(capacities)
+    ranges = [
+        range(floor, min(capacity.max_units, units) + 1)
+        for capacity, floor in zip(capacities, floors, strict=True)
+    ]
     times = [
         max(capacity.step_s(share) for capacity, share in zip(capacities, shares, strict=True))
         for shares in itertools.product(*ranges)
@@ -73,3 +85,62 @@ def test_noise_in_the_fixed_cost_leaves_equal_nodes_their_equal_parts() -> None:
 def test_nothing_to_share_amortises_nothing() -> None:
     nodes = (Capacity(0.1, 0.2), Capacity(0.3, 0.4))
     assert amortised(nodes, 0) == nodes
+
+
+PLAIN = st.builds(Capacity, fixed_s=st.floats(0.0, 0.1), per_unit_s=st.floats(1e-4, 0.1))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(PLAIN, min_size=1, max_size=3), st.integers(1, 14))
+def test_the_optimum_is_the_soonest_of_all_that_leave_everyone_a_quarter(
+    capacities: list[Capacity], units: int
+) -> None:
+    least = [-(-share // 4) for share in proportional(capacities, units)]
+    shares = optimum(capacities, units)
+    assert sum(shares) == units
+    assert all(share >= floor for share, floor in zip(shares, least, strict=True))
+    assert computing_s(capacities, shares) == pytest.approx(best_max(capacities, units, least), rel=1e-9)
+
+
+@settings(deadline=None)
+@given(st.lists(PLAIN, min_size=1, max_size=8), st.integers(1, 512))
+def test_the_optimum_never_ends_later_than_proportional_shares(
+    capacities: list[Capacity], units: int
+) -> None:
+    assert computing_s(capacities, optimum(capacities, units)) <= (
+        computing_s(capacities, proportional(capacities, units)) * (1 + 1e-9)
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.floats(1e-4, 0.1),
+    st.floats(1e-6, 0.1),
+    st.lists(st.floats(0.95, 1.05), min_size=2, max_size=6),
+    st.integers(8, 512),
+)
+def test_noise_in_the_fixed_costs_of_equal_nodes_never_makes_the_optimum_pay(
+    fixed_s: float, per_unit_s: float, noise: list[float], units: int
+) -> None:
+    assert not optimum_gains([Capacity(fixed_s * each, per_unit_s) for each in noise], units, 0.0)
+
+
+CARD_AND_TWO = [Capacity(0.060, 0.0006), *[Capacity(0.0, 0.0012)] * 2]
+"""On a whole batch of 100 equally fast; a step costs the first one much whatever its share."""
+
+
+def test_where_fixed_costs_are_unlike_the_optimum_gains() -> None:
+    before = proportional(CARD_AND_TWO, 99)
+    assert max(before) - min(before) <= 1
+    after = optimum(CARD_AND_TWO, 99)
+    assert computing_s(CARD_AND_TWO, after) < 0.9 * computing_s(CARD_AND_TWO, before)
+    assert after[0] >= before[0] // 4, "it goes on showing its speed"
+    assert optimum_gains(CARD_AND_TWO, 99, 0.0)
+    assert not optimum_gains(CARD_AND_TWO, 99, 1.0), "the exchange is nearly all of the step"
+
+
+def test_where_the_samples_are_nearly_all_of_a_step_both_rules_agree() -> None:
+    nodes = [Capacity(0.001, 0.01), Capacity(0.002, 0.02), Capacity(0.001, 0.04)]
+    pairs = zip(proportional(nodes, 700), optimum(nodes, 700), strict=True)
+    assert all(abs(one - other) <= 1 for one, other in pairs)
+    assert not optimum_gains(nodes, 700, 0.0)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
+import statistics
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daisychain.core.shares import Capacity, split
+from daisychain.core.shares import Capacity, computing_s, optimum, proportional, split
 from daisychain.trainer.engine import capacity, threads
 from daisychain.trainer.engine.capacity import Speeds, line, measure
 from daisychain.trainer.engine.engine import Engine
@@ -230,6 +232,69 @@ def test_every_rank_computes_the_same_shares_and_all_units_are_given(
         there.observe(shares, seconds)
     assert here.capacities() == there.capacities()
     assert capacity.WINDOW >= 3
+
+
+def settled_s(costs: Sequence[Capacity], history: Sequence[Sequence[int]]) -> float:
+    """Return the median computing seconds of the run's second half."""
+    later = history[len(history) // 2 :]
+    return statistics.median(computing_s(costs, shares) for shares in later)
+
+
+def changes_of(history: Sequence[Sequence[int]]) -> int:
+    return sum(one != other for one, other in itertools.pairwise(history))
+
+
+CARD_AND_TWO = [Capacity(0.060, 0.0005), Capacity(0.001, 0.001), Capacity(0.001, 0.001)]
+"""Equally fast on a whole batch; a step costs the first one much whatever its share."""
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_unlike_fixed_costs_are_shared_by_the_optimum_once_and_for_all(seed: int) -> None:
+    """Both costs are measured up to 10% wrong, and each step up to 5%."""
+    noise = random.Random(seed)
+    costs = CARD_AND_TWO
+
+    def wrong(value: float) -> float:
+        return value * noise.uniform(0.9, 1.1)
+
+    def took_s(step: int, rank: int, units: int) -> float:
+        return costs[rank].step_s(units) * noise.uniform(0.95, 1.05)
+
+    speeds = Speeds([Capacity(wrong(each.fixed_s), wrong(each.per_unit_s)) for each in costs])
+    history = drive(speeds, 400, took_s)
+    in_proportion = computing_s(costs, proportional(costs, UNITS))
+    assert settled_s(costs, history) < 0.97 * in_proportion
+    assert settled_s(costs, history) < 1.08 * computing_s(costs, optimum(costs, UNITS))
+    assert changes_of(history) <= 6
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_nodes_whose_steps_are_mostly_fixed_cost_keep_equal_shares(seed: int) -> None:
+    """The digits: 0.4 ms and a microsecond a sample; the fixed cost is measured up to 10% wrong."""
+    noise = random.Random(seed)
+    costs = [Capacity(0.0004, 1e-6)] * 3
+
+    def took_s(step: int, rank: int, units: int) -> float:
+        return costs[rank].step_s(units) * noise.uniform(0.9, 1.1)
+
+    speeds = Speeds([Capacity(0.0004 * noise.uniform(0.9, 1.1), 1e-6) for _ in costs])
+    history = drive(speeds, 2000, took_s)
+    assert max(history[-1]) - min(history[-1]) <= 0.25 * max(history[-1])
+    assert changes_of(history) <= 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_world_by_the_optimum_follows_a_halved_speed(seed: int) -> None:
+    noise = random.Random(seed)
+    costs = CARD_AND_TWO
+
+    def took_s(step: int, rank: int, units: int) -> float:
+        slow = 2.0 if rank == 1 and step >= 60 else 1.0
+        return slow * costs[rank].step_s(units) * noise.uniform(0.98, 1.02)
+
+    history = drive(Speeds(costs), 120, took_s)
+    slowed = [costs[0], Capacity(0.002, 0.002), costs[2]]
+    assert settled_s(slowed, history) < 1.05 * computing_s(slowed, optimum(slowed, UNITS))
 
 
 # --- threads ---------------------------------------------------------------------------------------------

@@ -10,7 +10,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from daisychain.core.shares import Capacity, amortised, split
+from daisychain.core.shares import (
+    GAIN,
+    Capacity,
+    amortised,
+    computing_s,
+    optimum,
+    optimum_gains,
+    proportional,
+    split,
+)
 from daisychain.trainer.engine.backoff import within_memory
 from daisychain.trainer.engine.compute import MICRO_BATCH
 from daisychain.trainer.engine.engine import Engine
@@ -32,9 +41,6 @@ BLOCK_S = 0.1
 A CPU quota lets a node run at full speed and then stops it, every 100 ms with the usual settings. A step
 that is shorter shows either, and most often the full speed; only a sum over such periods shows the truth.
 """
-
-GAIN = 0.03
-"""Shares change when the whole step, exchange and all, would take this much less."""
 
 FORGIVING = 0.02
 """A node without a share shows no speed: its last one drifts back this much a step to the measured one."""
@@ -166,12 +172,16 @@ class Speeds:
     Every rank feeds it the same numbers (from the rider) and so computes the same shares. For each rank
     it keeps the ratio of seen to predicted seconds in blocks of `BLOCK_S`; the median of the last `WINDOW`
     scales its capacity.
+
+    Shares are in proportion to speed until the steps show that the optimum ends them sooner by enough; then
+    they are the optimum for as long as the world lives, so that the two rules never take turns.
     """
 
     def __init__(self, capacities: Sequence[Capacity]) -> None:
         self._measured = tuple(capacities)
         self._ratios = tuple(deque([1.0], maxlen=WINDOW) for _ in self._measured)
         self._accepted = [1.0] * len(self._measured)
+        self._rule = proportional
         self._known: dict[int, tuple[int, ...]] = {}
         self._block = Block(len(self._measured))
 
@@ -180,7 +190,7 @@ class Speeds:
         if len(self._measured) == 1:
             return (units,)
         if units not in self._known:
-            self._known[units] = split(amortised(self._scaled(self._accepted), units), units)
+            self._known[units] = self._rule(self._scaled(self._accepted), units)
         return self._known[units]
 
     def capacities(self) -> tuple[Capacity, ...]:
@@ -208,22 +218,26 @@ class Speeds:
 
     def _consider(self, units: int, whole_s: float) -> None:
         seen = self._seen()
+        costs = self._scaled(seen)
+        if self._rule is proportional and optimum_gains(costs, units, whole_s):
+            self._rule = optimum
+            self._accept(seen, units, optimum(costs, units))
+            return
         changes = [now / then for now, then in zip(seen, self._accepted, strict=True)]
         if max(changes) <= min(changes) * (1.0 + GAIN):
             return  # all alike: no other split can gain as much
-        speeds = amortised(self._scaled(seen), units)
-        better = split(speeds, units)
-        now_s = _step_s(speeds, self.shares(units))
-        if now_s - _step_s(speeds, better) > GAIN * max(now_s, whole_s):
-            self._accepted = seen
-            self._known = {units: better}
+        if self._rule is proportional:  # judged by what it divides by
+            costs = amortised(costs, units)
+        better = split(costs, units) if self._rule is proportional else optimum(costs, units)
+        now_s = computing_s(costs, self.shares(units))
+        if now_s - computing_s(costs, better) > GAIN * max(now_s, whole_s):
+            self._accept(seen, units, better)
+
+    def _accept(self, ratios: list[float], units: int, shares: tuple[int, ...]) -> None:
+        self._accepted, self._known = ratios, {units: shares}
 
     def _seen(self) -> list[float]:
         return [statistics.median(ratios) for ratios in self._ratios]
 
     def _scaled(self, ratios: Sequence[float]) -> tuple[Capacity, ...]:
         return tuple(scaled(each, ratio) for each, ratio in zip(self._measured, ratios, strict=True))
-
-
-def _step_s(capacities: Sequence[Capacity], shares: Sequence[int]) -> float:
-    return max(each.step_s(units) for each, units in zip(capacities, shares, strict=True))
