@@ -55,7 +55,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check node tests jobs
 
 shell: $(STAMP)
-	$(BIN)/shellcheck scripts/*.sh
+	$(BIN)/shellcheck scripts/*.sh images/*.sh compose/*.sh
 
 types: $(STAMP)
 	$(BIN)/mypy
@@ -120,10 +120,10 @@ $(DOCKER_VENV)/.ready: pyproject.toml
 images: image-cpu ## The CPU image, daisychain:cpu; `make image-cuda` makes the other (CUDA=cu126 or cu130)
 
 image-cpu:
-	docker build --file Dockerfile.cpu --tag daisychain:cpu --build-arg TORCH_INDEX=$(TORCH_INDEX) .
+	images/build.sh cpu --build-arg TORCH_INDEX=$(TORCH_INDEX)
 
 image-cuda:
-	docker build --file Dockerfile.cuda --tag daisychain:cuda --build-arg CUDA=$(or $(CUDA),cu126) .
+	images/build.sh cuda --build-arg CUDA=$(or $(CUDA),cu126)
 
 demo-docker: ## Three containers train the digits; the coordinator's is killed on the way (after `make images`)
 	compose/demo.sh

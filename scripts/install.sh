@@ -92,7 +92,7 @@ if ! docker image inspect "$image" >/dev/null 2>&1; then
     docker pull "$image"
   else
     echo "building $image from Dockerfile.cpu: some minutes, once ..."
-    docker build --quiet --file "$root/Dockerfile.cpu" --tag "$image" "$root" >/dev/null
+    "$root/images/build.sh" cpu --quiet >/dev/null
   fi
 fi
 

@@ -23,6 +23,29 @@ ANSWER_MAX_BYTES = 8 << 20
 T = TypeVar("T")
 
 
+class Witness:
+    """A connection to an agent that ends when the agent does, however it ends."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
+
+    def __enter__(self) -> Witness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def gone_within(self, timeout_s: float) -> bool:
+        """Wait for the agent's end; False when it outlives ``timeout_s``."""
+        self._connection.sock.settimeout(timeout_s)
+        try:
+            return self._connection.sock.recv(1) == b""
+        except TimeoutError:
+            return False
+        except OSError:
+            return True  # reset
+
+
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
@@ -45,6 +68,15 @@ class AgentClient:
     def __init__(self, state_folder: Path) -> None:
         self._state_folder = state_folder
         self._path = socket_of(state_folder)
+
+    def witness(self) -> Witness:
+        """Return who tells of the agent's end."""
+        connection = _UnixConnection(self._path)
+        try:
+            connection.connect()
+        except OSError as error:
+            raise AgentError(f"the agent cannot be watched: {error}", "Start it again") from None
+        return Witness(connection)
 
     def status(self) -> AgentStatus:
         """Return what the agent knows."""

@@ -155,6 +155,7 @@ def _hand_over(path: Path, choice: Choice) -> None:
 
 def _tell_next(choice: Choice, facts: Facts, made: str, console: Console) -> None:
     from daisychain.install.choice import Way
+    from daisychain.install.invitation import invitation
 
     console.print("next: docker compose up --detach && docker compose logs --follow node", markup=False)
     if choice.way is Way.TAILNET:
@@ -164,11 +165,8 @@ def _tell_next(choice: Choice, facts: Facts, made: str, console: Console) -> Non
             markup=False,
         )
     if made:
-        console.print("on every other machine, in its own copy of this folder:", markup=False)
-        console.print(f"  scripts/install.sh --key {made} && docker compose up --detach", markup=False)
-        console.print(
-            f"  (Windows: scripts\\install.ps1 --key {made}; docker compose up --detach)", markup=False
-        )
+        for line in invitation(made, container=True):
+            console.print(line, markup=False)
 
 
 def _again(facts: Facts) -> str:

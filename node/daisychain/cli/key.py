@@ -85,6 +85,7 @@ def _path(state_folder: Path | None, key_file: Path | None) -> Path:
 
 
 def _tell(key: object, json: bool) -> None:
+    from daisychain.install.invitation import in_our_image, invitation
     from daisychain.net.identity.cluster_key import ClusterKey
 
     assert isinstance(key, ClusterKey)  # noqa: S101 - keeps the import late
@@ -92,5 +93,6 @@ def _tell(key: object, json: bool) -> None:
         print_json({"key": key.text, "cluster_id": key.cluster_id})
         return
     console = out()
-    console.print(f"cluster {key.cluster_id}. On every other machine run:", markup=False)
-    console.print(f"  daisychain key join {key.text}", markup=False)
+    console.print(f"cluster {key.cluster_id}", markup=False)
+    for line in invitation(key.text, container=in_our_image()):
+        console.print(line, markup=False)

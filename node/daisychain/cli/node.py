@@ -39,6 +39,7 @@ def node(
 
         from daisychain.app import Started, run_agent
         from daisychain.config import load_config
+        from daisychain.install.invitation import in_our_image, invitation
 
         config = load_config(flags)
         console = out()
@@ -48,9 +49,9 @@ def node(
             console.print(f"  over {told.interface.name}: {told.interface.reason}")
             console.print(f"  jobs: {config.jobs_folder}   state: {config.state_folder}")
             if told.new_key:
-                console.print("  This first node made the cluster key. On every other machine run:")
-                console.print(f"    daisychain key join {told.new_key}")
-                console.print("    daisychain node")
+                console.print("  This first node made the cluster key.")
+                for line in invitation(told.new_key, container=in_our_image()):
+                    console.print(f"  {line}", markup=False)
             console.file.flush()
 
         reason = asyncio.run(run_agent(config, started))

@@ -180,8 +180,11 @@ def way_out_sockets(user: int) -> tuple[str, ...]:
 def judge_sandbox(abi: int, reachable: tuple[str, ...]) -> Check:
     """Judge how far job code is confined; ``reachable``: sockets of `way_out_sockets` that are there."""
     if abi < 1:
-        text = "job code is trusted with the key: this kernel has no Landlock"
-        remedy = "Linux has it from 5.13 on, where it is not switched off; until then run only jobs you trust"
+        text = "job code is trusted with the key: there is no Landlock, or the container's engine refuses it"
+        remedy = (
+            "Linux has it from 5.13 on, where it is not switched off; Docker lets it pass from 23 on; "
+            "until then run only jobs you trust"
+        )
         return Check("sandbox", CheckState.WARNING, text, remedy)
     gaps = missing(abi)
     text = f"job code is confined to its run (Landlock {abi})"

@@ -16,13 +16,20 @@ DOCKER = """#!/bin/sh
 echo "$*" >> "$STAND_IN/asked"
 say() { cat "$STAND_IN/$1" 2>/dev/null; }
 case "$1 $2" in
-  "version --format") say server ;;
-  "version "*) [ -s "$STAND_IN/server" ] || { echo "permission denied on the socket" >&2; exit 1; } ;;
+  "version "*)
+    [ -s "$STAND_IN/server" ] || { echo "permission denied on the socket" >&2; exit 1; }
+    [ "$2" != --format ] || say server ;;
   "info --format") case $3 in *Operating*) say system ;; *Runtimes*) say runtimes ;; *) echo null ;; esac ;;
   "compose version") [ -s "$STAND_IN/compose" ] || exit 125; say compose ;;
+  "compose config") say images ;;
   "compose down") exit "$(cat "$STAND_IN/down")" ;;
-  "image inspect") [ -e "$STAND_IN/image" ] ;;
-  "build "* | "pull "*) : > "$STAND_IN/image" ;;
+  "image inspect")
+    [ -e "$STAND_IN/image" ] || exit 1
+    case "$4 $5" in *Labels*tailscale*) ;; *Labels*) echo DaisyChain ;; esac ;;
+  "buildx version") [ -e "$STAND_IN/buildx" ] ;;
+  "build "* | "pull "*)
+    echo "with DOCKER_BUILDKIT=${DOCKER_BUILDKIT:-unset}" >> "$STAND_IN/asked"
+    : > "$STAND_IN/image" ;;
   "run "*)
     cat > "$STAND_IN/facts"
     while [ "$1" != install-plan ]; do shift; done
@@ -60,6 +67,7 @@ TOOLS = (
     "dirname",
     "timeout",
     "tail",
+    "sort",
 )
 
 
@@ -80,12 +88,14 @@ class StandIn:
     tailscale_end: str = "exit 0"
     down_code: int = 0
     image: bool = True
+    buildx: bool = True
     interface: str = "nowhere"  # other tests announce nodes on the loopback
     more: dict[str, str] = field(default_factory=dict)
 
     def set_up(self) -> StandIn:
         """Write the copy and the stand-ins."""
-        shutil.copytree(REPOSITORY / "scripts", self.root / "copy" / "scripts")
+        for folder in ("scripts", "images"):
+            shutil.copytree(REPOSITORY / folder, self.root / "copy" / folder)
         self.programs.mkdir()
         for tool in TOOLS:
             if found := shutil.which(tool):
@@ -108,12 +118,14 @@ class StandIn:
             "tailscale": self.tailscale or "",
             "tailscale-end": self.tailscale_end,
             "down": str(self.down_code),
+            "images": "daisychain:cuda\ntailscale/tailscale:v1\ndaisychain:cuda\n",
         }.items():
             (self.root / name).write_text(text)
         if self.gpus and self.gpus.count(",") == 2:
             (self.root / "old-smi").touch()
-        if self.image:
-            (self.root / "image").touch()
+        for there in ("image", "buildx"):
+            if getattr(self, there):
+                (self.root / there).touch()
         return self
 
     @property
@@ -127,7 +139,7 @@ class StandIn:
         return self.root / "copy"
 
     def run(self, script: str, *flags: str) -> subprocess.CompletedProcess[str]:
-        """Run one of the scripts."""
+        """Run one of the scripts: of `scripts/`, or named with its folder."""
         environment = {
             "PATH": str(self.programs),
             "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
@@ -140,7 +152,7 @@ class StandIn:
             **self.more,
         }
         return subprocess.run(
-            ["sh", str(self.copy / "scripts" / script), *flags],
+            ["sh", str(self.copy / script if "/" in script else self.copy / "scripts" / script), *flags],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

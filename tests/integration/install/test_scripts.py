@@ -163,10 +163,37 @@ def test_an_image_that_is_not_there_is_built_or_pulled(tmp_path: Path) -> None:
         machine = StandIn(tmp_path / name, image=False, more=more).set_up()
         assert machine.run("install.sh", "--yes").returncode == 0
         asked = machine.asked()
-        assert ("build --quiet --file" in asked, "pull example/daisychain:1" in asked) == (
-            not more,
-            bool(more),
-        )
+        built = "build --file Dockerfile.cpu --tag daisychain:cpu --quiet ." in asked
+        assert (built, "pull example/daisychain:1" in asked) == (not more, bool(more))
+
+
+@pytest.mark.parametrize(
+    ("server", "buildx", "kit", "told"),
+    [
+        ("28.2.2", True, 1, ""),
+        ("28.2.2", False, 0, "this Docker has no buildx: building with its old builder"),
+        ("20.10.24", False, 1, ""),  # Debian 12's client has BuildKit in itself
+    ],
+)
+def test_an_image_is_built_with_the_builder_that_is_there(
+    server: str, buildx: bool, kit: int, told: str, tmp_path: Path
+) -> None:
+    machine = StandIn(tmp_path, server=server, buildx=buildx).set_up()
+    done = machine.run("images/build.sh", "cuda", "--build-arg", "CUDA=cu130")
+    assert done.returncode == 0 and done.stderr.startswith(told) and bool(done.stderr) == bool(told)
+    asked = machine.asked()
+    assert "build --file Dockerfile.cuda --tag daisychain:cuda --build-arg CUDA=cu130 ." in asked
+    assert f"with DOCKER_BUILDKIT={kit}\n" in asked
+
+
+def test_a_build_without_docker_says_what_to_do(tmp_path: Path) -> None:
+    for name, server, told in (
+        ("a", None, "Docker is not installed"),
+        ("b", "", "does not answer this user"),
+    ):
+        (tmp_path / name).mkdir()
+        done = StandIn(tmp_path / name, server=server).set_up().run("images/build.sh", "cpu")
+        assert done.returncode == 3 and told in done.stderr and "  do: " in done.stderr
 
 
 def test_uninstall_keeps_the_jobs_and_nothing_else(tmp_path: Path) -> None:
@@ -179,7 +206,9 @@ def test_uninstall_keeps_the_jobs_and_nothing_else(tmp_path: Path) -> None:
     assert unasked.returncode == 1 and (machine.copy / ".env").exists()
     done = machine.run("uninstall.sh", "--yes")
     assert done.returncode == 0 and f"Kept: {machine.copy / 'jobs'}" in done.stdout
-    assert "compose down --volumes --remove-orphans --rmi all" in machine.asked()
+    assert "compose down --volumes --remove-orphans\n" in machine.asked()
+    removed = [line.split()[2] for line in machine.asked().splitlines() if line.startswith("image rm ")]
+    assert removed == ["daisychain:cpu", "daisychain:cuda"]  # Tailscale's own is not ours to remove
     left = {path.relative_to(machine.copy) for path in machine.copy.rglob("*")} - clean
     assert left == {Path("jobs"), Path("jobs/mine"), Path("jobs/mine/result")}
 

@@ -26,6 +26,9 @@ NODES = Path("/nodes")
 RUN_S = 300.0
 """Bound on the whole demo: a container that never starts must not keep it for ever."""
 
+KILL_S = 30.0
+"""Bound on the kill that was asked for: compose alone takes most of a second to come to it."""
+
 
 class ContainerDemo:
     """A demo whose nodes run in containers with these names."""
@@ -67,10 +70,21 @@ class ContainerDemo:
                 continue
             view, progress = status.view, status.view.progress
             if view.coordinator == view.me.node_id and progress.step >= KILL_AT * progress.steps:
-                self._fault = Fault(name, "coordinator", time.time(), str(progress.generation), progress.step)
                 self._left.remove(name)
-                print(f"kill {name}", flush=True)  # noqa: T201 - for a program, not for a person
+                at = self._killed_at(name)
+                self._fault = Fault(name, "coordinator", at, str(progress.generation), progress.step)
                 return
+
+    def _killed_at(self, name: str) -> float:
+        """Have a container killed; return the Unix time at which its agent was gone.
+
+        Not that of the asking: until the engine acts upon it the node trains on.
+        """
+        with self._clients[name].witness() as witness:
+            print(f"kill {name}", flush=True)  # noqa: T201 - for a program, not for a person
+            if not witness.gone_within(KILL_S):
+                raise AgentError(f"{name} was not killed within {KILL_S:g} s")
+            return time.time()
 
     def _status(self, name: str) -> AgentStatus | None:
         """Return what a node knows; None when it does not answer yet."""

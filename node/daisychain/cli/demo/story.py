@@ -20,7 +20,7 @@ class Fault:
 
     Attributes:
         name, role: of the node; the role is ``coordinator`` or ``worker``.
-        at: Unix seconds just before the first SIGKILL.
+        at: Unix seconds just before the first SIGKILL; of a container's, when its agent was gone.
         generation: of the world it was in.
         step: committed steps when it was chosen.
     """
