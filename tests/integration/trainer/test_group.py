@@ -14,6 +14,7 @@ from daisychain.errors import WorldError
 from daisychain.trainer.engine.exchange import Pending
 from daisychain.trainer.world.formation import Formation
 from daisychain.trainer.world.group import FormedWorld
+from daisychain.trainer.world.pairwise import SENT_MAX_BYTES, suits
 from daisychain.trainer.world.sockets import IN_FLIGHT_BYTES, open_sockets
 from support.formed_worlds import each, form, formed, start
 from support.waiting import until
@@ -37,6 +38,37 @@ def test_a_formed_world_sums_takes_maxima_gathers_and_passes_tensors() -> None:
     with formed(1) as worlds:
         for future in each(worlds, act):
             future.result(timeout=10)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64])
+def test_a_sum_and_a_maximum_are_the_same_whichever_way_they_go(size: int, dtype: torch.dtype) -> None:
+    """Around the size from which a tensor goes round the ring: equal values, equal bits on all ranks."""
+    limit = SENT_MAX_BYTES // (size - 1) // dtype.itemsize
+    shapes: list[tuple[int, ...]] = [(), (1,), (3, 5), (limit,), (limit + 1,)]
+    rounding = 8_000 * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+    def act(world: FormedWorld) -> list[torch.Tensor]:
+        made = torch.Generator().manual_seed(world.rank)
+        came = []
+        for shape in shapes:
+            own = (torch.randn(shape, generator=made, dtype=torch.float64) * 1000).to(dtype)
+            total, most = own.clone(), own.clone()
+            for pending in (world.sum(total), world.max(most)):
+                pending.wait()
+                pending.wait()  # once more changes nothing
+            parts = torch.stack(world.gather(own))
+            assert torch.allclose(total, parts.sum(0), rtol=0.0, atol=rounding), shape
+            assert torch.equal(most, parts.amax(0)), shape
+            came += [total, most]
+        return came
+
+    assert suits(torch.empty(limit, dtype=dtype), size)
+    assert not suits(torch.empty(limit + 1, dtype=dtype), size)
+    with formed(1, size=size) as worlds:
+        came = [future.result(timeout=20) for future in each(worlds, act)]
+    for of_all in zip(*came, strict=True):
+        assert all(torch.equal(own, of_all[0]) for own in of_all)
 
 
 def test_abort_ends_what_is_stuck_on_every_rank_and_everything_after_it() -> None:

@@ -46,6 +46,12 @@ class Group:
         self.works: list[LostWork] = []
 
     def allreduce(self, tensors: list[torch.Tensor], options: Any) -> LostWork:
+        return self._lose()
+
+    def alltoall_base(self, came: torch.Tensor, sent: torch.Tensor, by: list[int], to: list[int]) -> LostWork:
+        return self._lose()
+
+    def _lose(self) -> LostWork:
         self.works.append(LostWork())
         return self.works[-1]
 
@@ -55,11 +61,12 @@ def buried() -> int:
 
 
 @pytest.mark.parametrize("at_once", [1, 5])
-def test_after_an_abort_nobody_waits_for_what_gloo_lost(at_once: int) -> None:
+@pytest.mark.parametrize("numbers", [4, 100_000], ids=["pairwise", "ring"])
+def test_after_an_abort_nobody_waits_for_what_gloo_lost(at_once: int, numbers: int) -> None:
     """However many of them are under way: together they cost one takedown, not one each."""
     group = Group()
     world = World(plan(range(3), 1), 0, group, frozenset(), SETTINGS)
-    works = [world.sum(torch.zeros(4)) for _ in range(at_once)]
+    works = [world.sum(torch.zeros(numbers)) for _ in range(at_once)]
     threading.Timer(0.05, lambda: world.abort("a newer plan came")).start()
     began_at = time.monotonic()
     with pytest.raises(WorldError, match="a newer plan came"):

@@ -26,6 +26,7 @@ from daisychain.core.ids import Generation
 from daisychain.core.world import WorldPlan
 from daisychain.errors import WorldError
 from daisychain.trainer.engine.exchange import Alone, Exchange, Pending
+from daisychain.trainer.world import pairwise
 from daisychain.trainer.world.sockets import Connections, OpenSocket, plain_host
 
 
@@ -144,11 +145,11 @@ class World:
 
     def sum(self, tensor: torch.Tensor) -> Pending:
         """Start replacing ``tensor`` by its sum over the ranks."""
-        return self._reduce(tensor, dist.ReduceOp.SUM)
+        return self._reduce(tensor, dist.ReduceOp.SUM, pairwise.add)
 
     def max(self, tensor: torch.Tensor) -> Pending:
         """Start replacing ``tensor`` by its maximum over the ranks."""
-        return self._reduce(tensor, dist.ReduceOp.MAX)
+        return self._reduce(tensor, dist.ReduceOp.MAX, pairwise.greater)
 
     def gather(self, tensor: torch.Tensor, timeout_s: float | None = None) -> list[torch.Tensor]:
         """Return every rank's ``tensor``, in rank order."""
@@ -249,7 +250,10 @@ class World:
         """Raise `WorldError` with ``words``, behind the abort's reason when there was one."""
         raise WorldError(f"{self._reason} ({words})" if self._reason else words)
 
-    def _reduce(self, tensor: torch.Tensor, op: Any) -> Pending:
+    def _reduce(self, tensor: torch.Tensor, op: Any, combine: pairwise.Combine) -> Pending:
+        if pairwise.suits(tensor, self.size):
+            small = pairwise.Pairwise(tensor, self.size, combine)
+            return small.follow(self._start(lambda: small.issue(self._group)))
         options = dist.AllreduceOptions()
         options.reduceOp = op
         return self._start(lambda: self._group.allreduce([tensor], options))
