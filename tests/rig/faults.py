@@ -39,12 +39,15 @@ class Deed:
         mend: undoes it, once the others went on.
         apart: both sides train on, each without the other.
         at_once: whether the step at which the victim stands is the last one that its world commits.
+        in_reach: the coordinator still reaches everybody and has all parts of the step under way: it ends it,
+            and hands it to the rest with its state.
     """
 
     do: Callable[[Scene], float]
     mend: Callable[[Scene], None] = lambda _: None
     at_once: bool = True
     apart: bool = False
+    in_reach: bool = False
 
 
 def _thaw(scene: Scene) -> None:
@@ -207,7 +210,7 @@ DEEDS: dict[Fault, Deed] = {
     Fault.TRAINER_FROZEN: Deed(lambda scene: scene.victim.freeze(agent=False), _thaw),
     Fault.LINK_CUT: Deed(_cut, lambda scene: scene.net.mend(), apart=True),
     Fault.ONE_WAY_CUT: Deed(_cut_one_way, lambda scene: scene.net.mend(), apart=True),
-    Fault.NO_ROUTE: Deed(_cut_pair, lambda scene: scene.net.mend(), apart=True),
+    Fault.NO_ROUTE: Deed(_cut_pair, lambda scene: scene.net.mend(), apart=True, in_reach=True),
     Fault.HALVES: Deed(_part, _join_halves, apart=True),
     Fault.OUT_OF_MEMORY: Deed(_starve),
     Fault.RAISES: Deed(lambda scene: _trouble(scene, Trouble.RAISE)),

@@ -138,7 +138,8 @@ def check_record(scene: Scene, ended: Ended, at: float) -> float | None:
     if row.expected.fate is Fate.STAYS and row.phase is not Phase.FORMING:
         assert len(ended.worlds) == 1, f"a world broke: {ended.worlds}"
     elif deed.at_once and in_step and scene.where is not None:
-        assert ended.worlds[0][2] == scene.where.step, f"hit at {scene.where}, worlds {ended.worlds}"
+        last = scene.where.step + deed.in_reach
+        assert ended.worlds[0][2] == last, f"hit at {scene.where}, worlds {ended.worlds}"
     if not row.expected.within_s or row.phase in (Phase.EARLY, Phase.FORMING, Phase.REFORMING):
         return None  # no world had committed a step before, or another fault came before
     took_s = next_step_s(scene.others[0].journal(JOB), at)

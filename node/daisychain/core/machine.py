@@ -132,7 +132,7 @@ class Machine:
             case Received():
                 return self._received(event, now)
             case JobsScanned():
-                parts.queue.scanned(event.cards)
+                parts.queue.scanned(parts.written.scanned(event.cards, parts.at_work()))
                 parts.beside = event.beside
                 return []
             case FolderDeleted():
@@ -302,6 +302,7 @@ class Machine:
         if parts.election.review(voices, now):
             effects += training.take_office(parts)
         parts.end_what_was_paused_too_late()
+        parts.end_what_is_written()
         card = parts.choose(now)
         effects += parts.watch.watch(now)
         effects += spread(parts, now)

@@ -25,6 +25,7 @@ from daisychain.core.strangers import Strangers
 from daisychain.core.trainer_watch import TrainerWatch
 from daisychain.core.view import ChainView
 from daisychain.core.world_phase import Idle, Roll
+from daisychain.core.written import Written
 
 
 class Parts:
@@ -36,6 +37,7 @@ class Parts:
         standby: why this node does not train it; empty when it does.
         folders, results: the folders and the results of runs that this node fetches.
         beside: what is in its jobs folder beside the jobs.
+        written: the runs whose result is in it while others still write theirs.
         bundle_pace: bytes a second at which bundles may move; 0 = as fast as it goes.
     """
 
@@ -69,6 +71,7 @@ class Parts:
         self.folders = Fetching(Part.FOLDER, settings)
         self.results = Fetching(Part.RESULT, settings)
         self.beside = FolderReport(settled=False)  # nobody has looked yet
+        self.written = Written()
         self.bundle_pace = 0.0
 
     def voice(self, peer: Peer, status: NodeStatus) -> Voice:
@@ -229,6 +232,18 @@ class Parts:
         if chosen != self.current:
             self.current, self.chosen_at = chosen, now
         return card
+
+    def at_work(self) -> frozenset[RunId]:
+        """Return the runs that some present node's trainer trains, or writes the result of."""
+        trainers = [peer.status.trainer for peer in self.members if peer.present and peer.status is not None]
+        trainers.append(self.watch.status)
+        runs = [trainer.run_id for trainer in trainers if trainer.state is TrainerState.TRAINING]
+        return frozenset(run_id for run_id in runs if run_id is not None)
+
+    def end_what_is_written(self) -> None:
+        """A run whose result lies in our folder is over once nobody is at work on it any more."""
+        for run_id in self.written.over(self.at_work()):
+            self.queue.mark(run_id, JobState.FINISHED)
 
     def end_what_was_paused_too_late(self) -> None:
         """A paused run whose final state our trainer holds, its result written, is over."""
