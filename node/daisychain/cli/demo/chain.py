@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -15,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daisychain.cli.client import AgentClient
+from daisychain.cli.demo.child import POLL_S, Child, kill_pid
+from daisychain.cli.interrupts import held_off
 from daisychain.errors import AgentError, DaisyChainError
 from daisychain.net.identity.cluster_key import ClusterKey
 from daisychain.runtime.agent_status import AgentStatus
@@ -25,11 +24,8 @@ START_S = 30.0
 STOP_S = 10.0
 """From SIGTERM to SIGKILL; an agent leaves within 5 s."""
 
-POLL_S = 0.05
 NAMES = ("ada", "bob", "cleo", "dan", "eve", "fay", "gus", "hal")
 NODES_MAX = len(NAMES)
-
-_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +45,19 @@ class LocalNode:
         self.jobs_folder = folder / "jobs"
         self._log = folder / "agent.out"
         self._client = AgentClient(self.state_folder)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     def start(self, options: tuple[str, ...]) -> None:
         """Start the agent; it dies with this process."""
         command = [sys.executable, "-m", "daisychain.cli", "node", "--name", self.name]
         command += ["--state-folder", str(self.state_folder), "--jobs-folder", str(self.jobs_folder)]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [*command, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=_environment(os.environ),
-                start_new_session=True,  # a Ctrl-C is ours to pass on
-                # the demo runs one thread, so this is safe here
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,  # noqa: PLW1509
-            )
+        with held_off():  # it is never started and not yet known
+            self._child = Child([*command, *options], self._log, _environment(os.environ))
 
     @property
     def running(self) -> bool:
         """Whether the agent's process is there."""
-        return self._process is not None and self._process.poll() is None
+        return self._child is not None and self._child.running
 
     def status(self) -> AgentStatus | None:
         """Return what the agent knows; None when it does not answer (not yet, or no more)."""
@@ -97,28 +84,22 @@ class LocalNode:
     def kill(self, trainer_pid: int | None) -> float:
         """End agent and trainer with SIGKILL, as a power cut would; return the Unix time of the fault."""
         at = time.time()
-        if self._process is not None:
-            for pid in (trainer_pid, self._process.pid):
-                if pid is not None:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            self._process.wait(STOP_S)
+        if self._child is not None:
+            kill_pid(trainer_pid)
+            self._child.send(signal.SIGKILL)
+            self._child.ends(STOP_S)
         return at
 
     def ask_to_leave(self) -> None:
         """Send SIGTERM: the node leaves in good order."""
-        if self.running and self._process is not None:
-            self._process.terminate()
+        if self._child is not None:
+            self._child.send(signal.SIGTERM)
 
     def wait(self) -> None:
         """Wait for the agent's end; SIGKILL past the bound."""
-        if self._process is None:
-            return
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(STOP_S)
+        if self._child is not None and not self._child.ends(STOP_S):
+            self._child.send(signal.SIGKILL)
+            self._child.ends(STOP_S)
 
 
 class LocalChain:
@@ -169,8 +150,3 @@ def copy_job(job_folder: Path, jobs_folder: Path) -> Path:
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of an agent: whatever configures the user's own node is left out."""
     return {name: value for name, value in environ.items() if not name.startswith("DAISYCHAIN_")}
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when the demo is killed outright (it cannot clear up then)."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from daisychain.cli.client import AgentClient
 from daisychain.cli.console import errors_told, print_json
-from daisychain.cli.demo.chain import POLL_S
+from daisychain.cli.demo.child import POLL_S
 from daisychain.cli.demo.records import read_record
 from daisychain.cli.demo.show import KILL_AT, finished
 from daisychain.cli.demo.story import DemoReport, Fault, tell

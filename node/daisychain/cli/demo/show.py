@@ -9,7 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from daisychain.cli.demo.chain import POLL_S, LocalChain, LocalNode, Reach, copy_job
+from daisychain.cli.demo.chain import LocalChain, LocalNode, Reach, copy_job
+from daisychain.cli.demo.child import POLL_S
 from daisychain.cli.demo.records import Record, max_relative_difference, read_record, same_file
 from daisychain.cli.demo.screen import Moment, Screen
 from daisychain.cli.demo.story import DemoReport, Fault, tell
