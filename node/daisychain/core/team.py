@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from daisychain.core.forecast import Forecast, Link, Links, Work, Worker, forecast, ring_of, seen_s
+from daisychain.core.forecast import Forecast, Link, Links, Work, Worker, forecast, seen_s, ways_among
 from daisychain.core.ids import NodeId
 
 GAIN = 0.03
@@ -119,7 +119,7 @@ class _Choice:
         compute_s = _least_compute_s(
             [self._workers[index] for index in self._order if index in inside], self._work.units
         )
-        exchange_s = seen_s(ring_of(workers, self._links), self._work, compute_s)
+        exchange_s = seen_s(ways_among(workers, self._links), self._work, compute_s)
         return compute_s + exchange_s + max(worker.commit_s for worker in workers)
 
     def guess_s(self, members: _Set) -> float:
@@ -131,7 +131,7 @@ class _Choice:
             worker.capacity.fixed_s + worker.capacity.per_unit_s * part * speed
             for worker, speed in zip(workers, speeds, strict=True)
         )
-        exchange_s = seen_s(ring_of(workers, self._links), self._work, compute_s)
+        exchange_s = seen_s(ways_among(workers, self._links), self._work, compute_s)
         return compute_s + exchange_s + max(worker.commit_s for worker in workers)
 
     def every_set(self) -> _Set:
@@ -214,13 +214,13 @@ class _Choice:
         with_it = self.exact(joined)
         place = joined.index(index)
         chosen = [self._workers[each] for each in joined]
-        ring = ring_of(chosen, self._links)
-        cause = _cause(expected, with_it, place, ring)
+        ways = ways_among(chosen, self._links)
+        cause = _cause(expected, with_it, place, () if ways is None else ways.ring)
         return Left(self._workers[index].node_id, expected.step_s / with_it.step_s, cause)
 
 
 def _cause(without: Forecast, with_it: Forecast, place: int, ring: Sequence[Link]) -> str:
-    """Return what of a node at ``place`` in the ring costs the most."""
+    """Return what of a node at ``place`` in the ring (of at least two) costs the most."""
     slower_s = with_it.compute_s - without.compute_s
     if slower_s > 0 and with_it.slowest == place and slower_s >= with_it.exchange_s - without.exchange_s:
         return f"its part alone takes {_seconds(with_it.compute_s)}"

@@ -10,11 +10,11 @@ import psutil
 import pytest
 import torch
 
+from daisychain.core.small_sums import SENT_MAX_BYTES, in_one_hop
 from daisychain.errors import WorldError
 from daisychain.trainer.engine.exchange import Pending
 from daisychain.trainer.world.formation import Formation
 from daisychain.trainer.world.group import FormedWorld
-from daisychain.trainer.world.pairwise import SENT_MAX_BYTES, suits
 from daisychain.trainer.world.sockets import IN_FLIGHT_BYTES, open_sockets
 from support.formed_worlds import each, form, formed, start
 from support.waiting import until
@@ -63,8 +63,8 @@ def test_a_sum_and_a_maximum_are_the_same_whichever_way_they_go(size: int, dtype
             came += [total, most]
         return came
 
-    assert suits(torch.empty(limit, dtype=dtype), size)
-    assert not suits(torch.empty(limit + 1, dtype=dtype), size)
+    assert in_one_hop(torch.empty(limit, dtype=dtype).nbytes, size)
+    assert not in_one_hop(torch.empty(limit + 1, dtype=dtype).nbytes, size)
     with formed(1, size=size) as worlds:
         came = [future.result(timeout=20) for future in each(worlds, act)]
     for of_all in zip(*came, strict=True):

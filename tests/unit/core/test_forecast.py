@@ -6,17 +6,21 @@ from hypothesis import strategies as st
 
 from daisychain.core.forecast import (
     HOP_S,
-    ROUNDS,
+    RIDER_BYTES,
     SUM_BYTES_PER_S,
     Link,
     Links,
+    Ways,
     Work,
     Worker,
     exchange_s,
     forecast,
+    sum_s,
+    ways_among,
 )
 from daisychain.core.ids import NodeId
 from daisychain.core.shares import Capacity
+from daisychain.core.small_sums import SENT_MAX_BYTES
 
 MBIT = 125_000.0
 
@@ -44,21 +48,47 @@ def test_speeds_four_two_one_on_a_fast_link_add_up() -> None:
     assert found.step_s == pytest.approx(0.4, rel=0.01)
 
 
-def test_a_gradient_of_a_megabyte_over_two_megabits_takes_what_a_ring_must_send() -> None:
+def around(*links: Link) -> Ways:
+    """Return a ring of these links, any two of whose nodes are as far apart as the farthest neighbours."""
+    return Ways(links, Link(min(each.bytes_per_s for each in links), max(each.latency_s for each in links)))
+
+
+def test_a_gradient_of_a_megabyte_over_two_megabits_takes_what_a_ring_must_send_and_one_hop_more() -> None:
     pair = [worker("a", 0.001), worker("b", 0.001)]
     found = forecast(pair, lan("ab", Link(2 * MBIT, 0.001)), Work(100, 1_000_000))
-    assert found.exchange_s == pytest.approx(1_000_000 / (2 * MBIT) + ROUNDS * 2 * (0.001 + HOP_S))
+    rider_s = RIDER_BYTES / (2 * MBIT) + 0.001 + HOP_S
+    assert found.exchange_s == pytest.approx(1_000_000 / (2 * MBIT) + 2 * (0.001 + HOP_S) + rider_s)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 8])
-def test_a_number_comes_round_in_twice_the_hops_that_lie_between_the_nodes(count: int) -> None:
-    ring = [Link(SUM_BYTES_PER_S, 0.010)] * count
-    assert exchange_s(ring, 0) == pytest.approx(ROUNDS * 2 * (count - 1) * (0.010 + HOP_S))
+def test_a_large_sum_comes_round_in_twice_the_hops_that_lie_between_the_nodes(count: int) -> None:
+    ways, large = around(*[Link(SUM_BYTES_PER_S, 0.010)] * count), SENT_MAX_BYTES + 1
+    sending_s = 2 * (count - 1) / count * large / SUM_BYTES_PER_S
+    assert sum_s(ways, large) == pytest.approx(sending_s + 2 * (count - 1) * (0.010 + HOP_S))
 
 
-def test_one_far_node_is_passed_twice_a_round() -> None:
-    ring = [Link(SUM_BYTES_PER_S, 0.050), *[Link(SUM_BYTES_PER_S)] * 3]
-    assert exchange_s(ring, 0) == pytest.approx(ROUNDS * (2 * 0.050 + 6 * HOP_S))
+@pytest.mark.parametrize("count", [2, 3, 5, 8])
+def test_a_small_sum_takes_one_hop_and_as_many_copies_as_there_are_others(count: int) -> None:
+    ways, small = around(*[Link(10 * MBIT, 0.010)] * count), SENT_MAX_BYTES / (count - 1)
+    assert sum_s(ways, small) == pytest.approx(SENT_MAX_BYTES / (10 * MBIT) + 0.010 + HOP_S)
+    assert exchange_s(ways, small) == pytest.approx(sum_s(ways, small) + sum_s(ways, RIDER_BYTES))
+
+
+def test_one_far_node_is_passed_twice_in_a_ring_and_once_by_a_small_sum() -> None:
+    ways = around(Link(SUM_BYTES_PER_S, 0.050), *[Link(SUM_BYTES_PER_S)] * 3)
+    assert sum_s(ways, 0) == pytest.approx(0.050 + HOP_S)
+    large = 2 * SENT_MAX_BYTES
+    assert sum_s(ways, large) == pytest.approx(1.5 * large / SUM_BYTES_PER_S + 2 * 0.050 + 6 * HOP_S)
+
+
+def test_small_sums_wait_for_the_farthest_two_though_they_are_no_neighbours_in_the_ring() -> None:
+    links = dict(lan("abcd", Link(1000 * MBIT, 0.001)))
+    links[NodeId("d"), NodeId("b")] = Link(MBIT, 0.200)
+    ways = ways_among([worker(name, 0.001) for name in "abcd"], links)
+    assert ways is not None
+    assert ways.across == Link(MBIT, 0.200)
+    assert sum_s(ways, 0) == pytest.approx(0.200 + HOP_S)
+    assert sum_s(ways, 1 << 20) < 0.1
 
 
 def test_what_leaves_while_a_node_computes_is_not_waited_for() -> None:

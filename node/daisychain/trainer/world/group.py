@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from daisychain.core.ids import Generation
+from daisychain.core.small_sums import in_one_hop
 from daisychain.core.world import WorldPlan
 from daisychain.errors import WorldError
 from daisychain.trainer.engine.exchange import Alone, Exchange, Pending
@@ -251,7 +252,7 @@ class World:
         raise WorldError(f"{self._reason} ({words})" if self._reason else words)
 
     def _reduce(self, tensor: torch.Tensor, op: Any, combine: pairwise.Combine) -> Pending:
-        if pairwise.suits(tensor, self.size):
+        if in_one_hop(tensor.nbytes, self.size):
             small = pairwise.Pairwise(tensor, self.size, combine)
             return small.follow(self._start(lambda: small.issue(self._group)))
         options = dist.AllreduceOptions()

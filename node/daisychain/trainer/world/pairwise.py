@@ -16,19 +16,10 @@ import torch
 
 from daisychain.trainer.engine.exchange import Pending
 
-SENT_MAX_BYTES = 16 << 10
-"""Most that a rank sends for one sum: 0.13 ms at 1 Gbit/s and 13 ms at 10 Mbit/s. From here on it counts that
-a ring sends fewer bytes, at most twice the tensor."""
-
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 add: Combine = operator.add
 greater: Combine = torch.maximum
-
-
-def suits(tensor: torch.Tensor, size: int) -> bool:
-    """Return whether ``tensor`` is small enough to be sent to all of ``size`` ranks; alike on every rank."""
-    return tensor.nbytes * (size - 1) <= SENT_MAX_BYTES
 
 
 class Pairwise:
