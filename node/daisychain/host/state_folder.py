@@ -12,7 +12,9 @@ from daisychain.core.ids import NodeId, Term
 from daisychain.errors import StorageError
 from daisychain.host.locks import lock_file
 from daisychain.host.run_folders import RunFolders
-from daisychain.host.storage import make_folder, read_bounded, set_aside, write_atomically
+from daisychain.host.storage import make_folder, read_bounded, remove_scratch, set_aside, write_atomically
+
+RECORD_FILE = "record.json"
 
 RECORD_MAX_BYTES = 4096
 """Largest record accepted: a real one is under 300 bytes."""
@@ -122,6 +124,8 @@ class StateFolder:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
+        for ours in (self.path / RECORD_FILE, self.ledger, self.fetched, self.results):
+            remove_scratch(ours)  # of a life that was killed as it wrote
 
     def unlock(self) -> None:
         """Give the folder up."""
@@ -145,7 +149,7 @@ class NodeRecord:
     @classmethod
     def open(cls, folder: StateFolder, node_id: NodeId) -> NodeRecord | str:
         """Return the record of ``node_id``, or why it cannot be trusted. Raises `StorageError`."""
-        path = folder.path / "record.json"
+        path = folder.path / RECORD_FILE
         try:
             data = read_bounded(path, RECORD_MAX_BYTES)
             if data is None:
@@ -162,7 +166,7 @@ class NodeRecord:
     @classmethod
     def begin(cls, folder: StateFolder, node_id: NodeId) -> NodeRecord:
         """Make the record of a new node id: term 0, incarnation 1. Raises `StorageError`."""
-        record = cls(folder.path / "record.json", _Record(node_id, Term(0, node_id), 1))
+        record = cls(folder.path / RECORD_FILE, _Record(node_id, Term(0, node_id), 1))
         record._write()
         return record
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import secrets
 import stat
@@ -39,6 +40,13 @@ def write_atomically(path: Path, data: bytes, mode: int = 0o600) -> None:
             f"{path} cannot be written: {error.strerror or error}",
             "Check the disk's free space and the folder's permissions.",
         ) from error
+
+
+def remove_scratch(path: Path) -> None:
+    """Remove what `write_atomically` left beside ``path`` when it was killed; for whoever alone writes it."""
+    for scratch in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 8}.new"):
+        with contextlib.suppress(OSError):  # it is only in the way
+            scratch.unlink()
 
 
 def sync_folder(folder: Path) -> None:

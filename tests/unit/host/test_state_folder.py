@@ -11,6 +11,7 @@ import pytest
 from daisychain.core.ids import NodeId, Term
 from daisychain.errors import StorageError
 from daisychain.host.state_folder import NodeRecord, StateFolder, socket_of
+from daisychain.host.storage import write_atomically
 
 ME = NodeId("a" * 32)
 OTHER = NodeId("b" * 32)
@@ -58,6 +59,33 @@ def test_a_record_of_another_node_or_none_is_not_used(tmp_path: Path) -> None:
     assert "missing" in str(NodeRecord.open(folder, ME))
     NodeRecord.begin(folder, OTHER)
     assert "another node id" in str(NodeRecord.open(folder, ME))
+
+
+def test_what_a_life_that_was_killed_as_it_wrote_left_behind_is_removed_by_the_next(tmp_path: Path) -> None:
+    def killed(*_: object, **_wishes: object) -> None:
+        raise KilledError
+
+    folder = StateFolder(tmp_path)
+    files = (tmp_path / "record.json", folder.ledger, folder.fetched, folder.results)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(Path, "unlink", killed)  # a dead process clears nothing up
+        for file in files:
+            with pytest.raises(KilledError):
+                write_atomically(file, b"half")
+    assert len(list(tmp_path.glob("*"))) == len(files)
+    others = (tmp_path / ".cluster.key.01234567.new", tmp_path / ".record.json.mine.new")
+    for other in others:  # another writer may be at work on these
+        other.touch()
+    folder.lock()
+    try:
+        assert set(tmp_path.glob(".*")) == set(others)
+    finally:
+        folder.unlock()
+
+
+class KilledError(Exception):
+    """Stands for the end of the process: nothing of it runs any more."""
 
 
 def test_a_second_agent_is_refused_and_told_who_has_the_folder(tmp_path: Path) -> None:
