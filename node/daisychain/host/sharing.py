@@ -14,7 +14,7 @@ from pathlib import Path
 
 from daisychain.core.ids import NodeId
 from daisychain.errors import StorageError
-from daisychain.host.storage import write_atomically
+from daisychain.host.storage import remove_scratch, write_atomically
 
 MARK_EVERY_S = 15.0
 """A mark is written anew so often."""
@@ -46,6 +46,8 @@ class SharedFolder:
         """
         try:
             if now >= self._marked_at + MARK_EVERY_S:
+                if self._marked_at < 0.0:
+                    remove_scratch(self._mark)  # of a life that was killed as it wrote
                 write_atomically(self._mark, self._node_id.encode(), mode=0o644)
                 self._marked_at = now
             own_at = self._mark.stat().st_mtime

@@ -39,3 +39,13 @@ def test_whoever_fills_the_folder_with_marks_makes_no_endless_list(tmp_path: Pat
 
 def test_a_folder_that_cannot_be_written_is_shared_with_nobody(tmp_path: Path) -> None:
     assert SharedFolder(tmp_path / "missing", ADA).look(0.0) == frozenset()
+
+
+def test_a_mark_that_an_earlier_life_left_half_written_is_removed_and_no_other_s(tmp_path: Path) -> None:
+    ours, theirs = (tmp_path / f".daisychain-node-{node}.0123abcd.new" for node in (ADA, BOB))
+    ours.touch()
+    theirs.touch()  # Bob may be writing it now
+    SharedFolder(tmp_path, ADA).look(0.0)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [f".daisychain-node-{ADA}", theirs.name]
+    )
