@@ -42,7 +42,7 @@ def test_a_folder_that_cannot_be_written_is_shared_with_nobody(tmp_path: Path) -
 
 
 def test_a_mark_that_an_earlier_life_left_half_written_is_removed_and_no_other_s(tmp_path: Path) -> None:
-    ours, theirs = (tmp_path / f".daisychain-node-{node}.0123abcd.new" for node in (ADA, BOB))
+    ours, theirs = (tmp_path / f"..daisychain-node-{node}.0123abcd.new" for node in (ADA, BOB))
     ours.touch()
     theirs.touch()  # Bob may be writing it now
     SharedFolder(tmp_path, ADA).look(0.0)
