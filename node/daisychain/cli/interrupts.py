@@ -20,9 +20,8 @@ def any_end_is_ctrl_c() -> Iterator[None]:
             raise KeyboardInterrupt
         ctrl_c(signal.SIGINT, frame)  # asyncio's own lets the main task end what it began
 
-    names = [name for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [signal.Signals[name] for name in names]
-    caught = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]  # nohup stays
+    others = _ENDS - {signal.SIGINT}
+    caught = [number for number in others if signal.getsignal(number) is signal.SIG_DFL]  # nohup stays
     for number in caught:
         signal.signal(number, interrupt)
     try:

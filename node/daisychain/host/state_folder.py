@@ -14,8 +14,6 @@ from daisychain.host.locks import lock_file
 from daisychain.host.run_folders import RunFolders
 from daisychain.host.storage import make_folder, read_bounded, remove_scratch, set_aside, write_atomically
 
-RECORD_FILE = "record.json"
-
 RECORD_MAX_BYTES = 4096
 """Largest record accepted: a real one is under 300 bytes."""
 
@@ -51,6 +49,11 @@ class StateFolder:
     def identity(self) -> Path:
         """Where the node's key and certificate are."""
         return self.path / "identity"
+
+    @property
+    def record(self) -> Path:
+        """The file of the node's term and incarnation."""
+        return self.path / "record.json"
 
     @property
     def ledger(self) -> Path:
@@ -124,7 +127,7 @@ class StateFolder:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock = descriptor
-        for ours in (self.path / RECORD_FILE, self.ledger, self.fetched, self.results):
+        for ours in (self.record, self.ledger, self.fetched, self.results):
             remove_scratch(ours)  # of a life that was killed as it wrote
 
     def unlock(self) -> None:
@@ -149,7 +152,7 @@ class NodeRecord:
     @classmethod
     def open(cls, folder: StateFolder, node_id: NodeId) -> NodeRecord | str:
         """Return the record of ``node_id``, or why it cannot be trusted. Raises `StorageError`."""
-        path = folder.path / RECORD_FILE
+        path = folder.record
         try:
             data = read_bounded(path, RECORD_MAX_BYTES)
             if data is None:
@@ -166,7 +169,7 @@ class NodeRecord:
     @classmethod
     def begin(cls, folder: StateFolder, node_id: NodeId) -> NodeRecord:
         """Make the record of a new node id: term 0, incarnation 1. Raises `StorageError`."""
-        record = cls(folder.path / RECORD_FILE, _Record(node_id, Term(0, node_id), 1))
+        record = cls(folder.record, _Record(node_id, Term(0, node_id), 1))
         record._write()
         return record
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from daisychain.cli.demo.chain import LocalNode
 from daisychain.cli.demo.child import Child
-from daisychain.cli.interrupts import held_off
 from support.waiting import until
 
 SLEEPER = (sys.executable, "-c", "import time; time.sleep(60)")
@@ -68,19 +68,24 @@ def test_an_end_is_found_wherever_an_interrupt_struck_while_it_was_looked_for(tm
     assert child.ends(ENDS_S)
 
 
-def test_an_interrupt_while_a_process_starts_comes_once_it_is_known(tmp_path: Path) -> None:
-    kept: list[Child] = []
-
-    def start() -> None:
-        with held_off():
+def test_an_agent_that_an_interrupt_met_as_it_started_is_known_and_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Struck(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **wishes: Any) -> None:
+            super().__init__(*args, **wishes)
+            started.append(self.pid)
             os.kill(os.getpid(), signal.SIGINT)
-            kept.append(Child(SLEEPER, tmp_path / "log", os.environ))
 
+    started: list[int] = []
+    monkeypatch.setattr(subprocess, "Popen", Struck)
+    node = LocalNode("ada", tmp_path)
     with pytest.raises(KeyboardInterrupt):
-        start()
-    (child,) = kept
-    child.send(signal.SIGTERM)
-    assert child.ends(ENDS_S)
+        node.start(())
+    assert started
+    assert node.running
+    node.kill(None)
+    assert not node.running
 
 
 def test_a_wait_is_ended_by_an_interrupt_and_by_its_bound(tmp_path: Path) -> None:

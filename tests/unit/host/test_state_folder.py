@@ -17,6 +17,10 @@ ME = NodeId("a" * 32)
 OTHER = NodeId("b" * 32)
 
 
+class KilledError(Exception):
+    """Stands for the end of the process: nothing of it runs any more."""
+
+
 def opened(folder: StateFolder, node_id: NodeId = ME) -> NodeRecord:
     record = NodeRecord.open(folder, node_id)
     assert isinstance(record, NodeRecord), record
@@ -66,7 +70,7 @@ def test_what_a_life_that_was_killed_as_it_wrote_left_behind_is_removed_by_the_n
         raise KilledError
 
     folder = StateFolder(tmp_path)
-    files = (tmp_path / "record.json", folder.ledger, folder.fetched, folder.results)
+    files = (folder.record, folder.ledger, folder.fetched, folder.results)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Path, "replace", killed)
         patch.setattr(Path, "unlink", killed)  # a dead process clears nothing up
@@ -82,10 +86,6 @@ def test_what_a_life_that_was_killed_as_it_wrote_left_behind_is_removed_by_the_n
         assert set(tmp_path.glob(".*")) == set(others)
     finally:
         folder.unlock()
-
-
-class KilledError(Exception):
-    """Stands for the end of the process: nothing of it runs any more."""
 
 
 def test_a_second_agent_is_refused_and_told_who_has_the_folder(tmp_path: Path) -> None:

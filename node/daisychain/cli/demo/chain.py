@@ -51,7 +51,7 @@ class LocalNode:
         """Start the agent; it dies with this process."""
         command = [sys.executable, "-m", "daisychain.cli", "node", "--name", self.name]
         command += ["--state-folder", str(self.state_folder), "--jobs-folder", str(self.jobs_folder)]
-        with held_off():  # it is never started and not yet known
+        with held_off():  # until it is kept: see Child
             self._child = Child([*command, *options], self._log, _environment(os.environ))
 
     @property
@@ -86,8 +86,7 @@ class LocalNode:
         at = time.time()
         if self._child is not None:
             kill_pid(trainer_pid)
-            self._child.send(signal.SIGKILL)
-            self._child.ends(STOP_S)
+            self._end(self._child)
         return at
 
     def ask_to_leave(self) -> None:
@@ -96,10 +95,17 @@ class LocalNode:
             self._child.send(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Wait for the agent's end; SIGKILL past the bound."""
+        """Wait for the agent's end; SIGKILL past the bound. Raises `AgentError` when that ends it not."""
         if self._child is not None and not self._child.ends(STOP_S):
-            self._child.send(signal.SIGKILL)
-            self._child.ends(STOP_S)
+            self._end(self._child)
+
+    def _end(self, child: Child) -> None:
+        child.send(signal.SIGKILL)
+        if not child.ends(STOP_S):
+            raise AgentError(
+                f"the agent of {self.name} (process {child.pid}) has not ended {STOP_S:g} s after SIGKILL",
+                "A disk or a network share that does not answer holds it: look with ps",
+            )
 
 
 class LocalChain:

@@ -22,14 +22,14 @@ _PR_SET_PDEATHSIG = 1
 class Child:
     """A process that is always either ended or known.
 
-    Python's own bookkeeping is entered with interrupts held off: a Ctrl-C that strikes after the fork leaves
-    a process that nobody knows, and one that strikes while its end is looked for may leave the lock held
-    under which it is found, so that it never is.
+    Python's own bookkeeping is entered with interrupts held off: a Ctrl-C that strikes while a process's end
+    is looked for may leave the lock held under which it is found, so that it never is. Whoever makes one
+    holds them off until it is kept, or a process runs that nobody knows.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environ: Mapping[str, str]) -> None:
         """Start it; it dies with this process, and writes all that it says to ``log``."""
-        with log.open("ab") as file, held_off():
+        with log.open("ab") as file:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
