@@ -104,10 +104,13 @@ if "plateau" in FEATURES:
 WHOLE = '''
 """Everything that a state may hold: batch norm, dropout, Adam, a schedule that follows the held-out loss."""
 
+import time
+
 import torch
 from torch import nn
 
 SAMPLES = 320
+PACE_S = {pace_s!r}  # each granule takes at least so long: a run that is to be struck is not over before
 
 
 def model():
@@ -123,6 +126,7 @@ def dataset(split):
 
 
 def loss(model, batch):
+    time.sleep(PACE_S)
     return ((model(batch[0]) - batch[1]) ** 2).mean()
 
 
@@ -296,10 +300,14 @@ def regression_job(folder: Path, features: frozenset[str], **keys: object) -> Pa
     return write_job(folder, code, global_batch_size=32, dtype="float64", seed=3, **keys)
 
 
-def whole_job(folder: Path, epochs: int, **keys: object) -> Path:
-    """Write the job whose state holds everything that one can: 5 steps an epoch, an evaluation every 7."""
+def whole_job(folder: Path, epochs: int, pace_s: float = 0.0, **keys: object) -> Path:
+    """Write the job whose state holds everything that one can: 5 steps an epoch, an evaluation every 7.
+
+    Each of a step's 8 granules takes at least ``pace_s``.
+    """
     given = {"evaluate_every_steps": 7, "keep_best": True, "reproducible": True, **keys}
-    return write_job(folder, WHOLE, global_batch_size=64, epochs=epochs, granule=8, seed=4, **given)
+    code = WHOLE.replace("{pace_s!r}", repr(pace_s))
+    return write_job(folder, code, global_batch_size=64, epochs=epochs, granule=8, seed=4, **given)
 
 
 def noisy_job(folder: Path, **keys: object) -> Path:

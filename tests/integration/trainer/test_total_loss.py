@@ -34,6 +34,7 @@ def saved(trainer: HandTrainer, count: int = 1) -> None:
     seen: set[str] = set()
 
     def more() -> bool:
+        assert not trainer.found(RunFinished), f"trainer {trainer.index}: the run was over too early"
         seen.update(path.name for path in checkpoints(trainer))
         return len(seen - before) >= count
 
@@ -66,7 +67,8 @@ def test_killed_everywhere_twice_a_reproducible_run_ends_with_the_bytes_of_one_i
     """Batch norm, dropout, Adam, a schedule, the best model, the patience: all of it comes back."""
     keys = {"early_stopping": 1000}
     wanted = bytes_of_a_run_in_peace(whole_job(tmp_path / "peace" / "whole", 60, **keys), tmp_path / "one")
-    job = whole_job(tmp_path / "whole", 60, **keys)
+    # 300 steps of four granules a node: 6 s at the least, however fast the machine is.
+    job = whole_job(tmp_path / "whole", 60, pace_s=0.005, **keys)
     with hand_world(job, tmp_path / "state", OFTEN_S) as world:
         members = world.start(2)
         for _ in range(2):
@@ -113,7 +115,7 @@ def test_an_orderly_end_of_all_costs_nothing_at_all(tmp_path: Path) -> None:
 
 
 def test_a_torn_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Path) -> None:
-    job = counting_job(tmp_path / "counting", 2000)
+    job = counting_job(tmp_path / "counting", 4000)
     with hand_world(job, tmp_path / "state", OFTEN_S) as world:
         (only,) = world.start(1)
         world.form([only])
@@ -131,7 +133,7 @@ def test_a_torn_checkpoint_is_named_and_the_one_before_it_taken(tmp_path: Path) 
     assert newest.name in summary["notes"][-1]
     assert (summary["audit"]["samples_lost"], summary["audit"]["samples_repeated"]) == (0, 0)
     counts = load_file(job / "result" / "model.safetensors")["counts"]
-    assert torch.equal(counts, torch.full((64,), 2000.0, dtype=torch.float64))
+    assert torch.equal(counts, torch.full((64,), 4000.0, dtype=torch.float64))
 
 
 def test_a_full_disk_stops_nothing_is_told_and_is_over_when_there_is_room(tmp_path: Path) -> None:
