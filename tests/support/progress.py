@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from support.agent_node import Node
 from support.waiting import until
+from support.watched_node import WatchedNode
 
 JOIN_S = 60.0
 
 
-def trains_together(nodes: Sequence[Node], timeout_s: float = JOIN_S) -> None:
+def trains_together(nodes: Sequence[WatchedNode], timeout_s: float = JOIN_S) -> None:
     """Wait until each of them has committed a step in a world of them all."""
 
     def together(after: int) -> bool:
@@ -23,7 +23,7 @@ def trains_together(nodes: Sequence[Node], timeout_s: float = JOIN_S) -> None:
     until(partial(together, max(node.step() for node in nodes)), timeout_s, f"no step of {names}")
 
 
-def go_on_without(others: Sequence[Node]) -> None:
+def go_on_without(others: Sequence[WatchedNode]) -> None:
     """Wait until ``others`` commit a step in a world of their own."""
     until(lambda: all(node.world_size() == len(others) for node in others), 15.0, "the others form no world")
     before = others[0].step()
