@@ -19,6 +19,7 @@ from daisychain.core.reports import (
 from daisychain.core.rounding import DIFFERENTLY
 from daisychain.core.world import WorldPlan
 from daisychain.errors import JobError, JobMemoryError, StorageError, WorldError
+from daisychain.trainer.collector import set_aside
 from daisychain.trainer.control import Arrived, Desk
 from daisychain.trainer.finish import finish
 from daisychain.trainer.link import AgentLink
@@ -70,6 +71,7 @@ class Trainer:
             self._fail(order, error)
             self._desk.wait_end()
             return
+        set_aside()
         self._tell(run.ready())
         for note in run.job.notes:
             log.info(note)
