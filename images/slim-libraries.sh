@@ -20,9 +20,10 @@ strip --strip-unneeded "$torch"/lib/libtorch_cpu.so "$torch"/lib/libtorch_python
 # The root file system is read-only, so what is not compiled here is compiled at every start. Only what a node imports
 # is: the bytecode of everything would take 150 MB. It shows, too, that what is left still works.
 "$1/bin/python" - <<'PYTHON'
-import aiohttp.web, cryptography.x509, msgspec, psutil, rich.live, rich.progress_bar, rich.table  # noqa: E401
+import aiohttp.web, cryptography.hazmat.primitives.kdf.hkdf, cryptography.hazmat.primitives.serialization  # noqa: E401
+import cryptography.x509, msgspec, psutil, rich.live, rich.progress_bar, rich.table  # noqa: E401
 import safetensors.torch, tenacity, typer, yaml, zeroconf.asyncio  # noqa: E401
-import torch, torch.distributed, torch.utils.data  # noqa: E401
+import numpy.random, numpy.typing, torch, torch.distributed, torch.utils.data  # noqa: E401
 
 assert torch.distributed.is_gloo_available()
 assert torch.nn.Conv2d(1, 2, 3)(torch.ones(1, 1, 5, 5)).shape == (1, 2, 3, 3)

@@ -16,8 +16,8 @@ from docker.live.job import NAME, counts_of
 from support.progress import go_on_without, next_step_s, trains_together
 
 KILLED_S, SILENT_S = 1.0, 4.0
-"""From the asking to the next step of the others: what the engine takes to do it, and what is promised of the
-chain itself (0.5 s and 2.5 s, 95 times of a hundred)."""
+"""To the next step of the others, from the agent's death, or from when a silence was asked for: what is
+promised (0.5 s and 2.5 s, 95 times of a hundred), and what an engine takes to do it."""
 
 
 @pytest.mark.timeout(200, func_only=True)

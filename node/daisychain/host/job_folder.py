@@ -33,6 +33,10 @@ OLD_S = 5.0
 """A folder whose newest change is older than this was at rest before the agent first looked."""
 
 
+WHOLE_MAX = 256
+"""Most folders that are expected to appear whole: those that never do must not add up."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobFolderSettings:
     """Bounds on the jobs folder.
@@ -111,6 +115,14 @@ class JobFolder:
         self._digests = Digests(4 * settings.bundle.files_max)
         self._watched: dict[str, tuple[str, float]] = {}
         self._found: dict[str, tuple[str, FoundJob]] = {}
+        self._whole: tuple[int, ...] = ()
+
+    def trust(self, inode: int) -> None:
+        """The folder with this inode will be whole when it appears, so nothing need be waited for.
+
+        Called before it is there, from another thread than `scan`.
+        """
+        self._whole = (*self._whole, inode)[-WHOLE_MAX:]
 
     def scan(self, now: float, wall: float) -> tuple[FoundJob, ...]:
         """Return the jobs that are whole and at rest at ``now`` (monotonic seconds), by name.
@@ -178,11 +190,21 @@ class JobFolder:
         now, wall = at
         watched = self._watched.get(name)
         if watched is None or watched[0] != fingerprint:
-            self._watched[name] = watched = (fingerprint, now)
+            came_whole = watched is None and self._is_whole(name)
+            since = now - self._settings.settle_s if came_whole else now
+            self._watched[name] = watched = (fingerprint, since)
         if now - watched[1] >= self._settings.settle_s or (self._path / name / READY_FILE).is_file():
             return True
         newest_at = listing.newest_at if listing.files else wall
         return newest_at <= wall - max(OLD_S, self._settings.settle_s)  # at rest since before we looked
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether the folder, first seen now, is one to be trusted; it is asked once."""
+        inode = (self._path / name).lstat().st_ino
+        if inode not in self._whole:
+            return False
+        self._whole = tuple(each for each in self._whole if each != inode)
+        return True
 
 
 def _may_be_job(name: str) -> bool:

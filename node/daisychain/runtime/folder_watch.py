@@ -58,7 +58,8 @@ class FolderWatch:
         self._results = results
         self._poll_s = settings.poll_s
         self._clock = clock
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._called = threading.Event()
         self._looks = 0
         self._pause_s = 0.0
 
@@ -70,7 +71,9 @@ class FolderWatch:
         """
         until = self._clock.monotonic() + QUIET_S
         while True:
-            if self._stopped.wait(self._pause_s):
+            self._called.wait(self._pause_s)
+            self._called.clear()
+            if self._stopped:
                 return before or Look(), Changes()
             started = self._clock.monotonic()
             look, changes = self._look(started)
@@ -81,7 +84,17 @@ class FolderWatch:
 
     def stop(self) -> None:
         """Have `next` return; from any thread."""
-        self._stopped.set()
+        self._stopped = True
+        self._called.set()
+
+    def look_now(self) -> None:
+        """Have `next` look at once: something was put there that is whole; from any thread."""
+        self._called.set()
+
+    def placing(self, name: str, inode: int) -> None:
+        """The folder with this inode is about to appear as ``name``, whole, and no person drops it."""
+        self.changes.placing(name, inode)
+        self.jobs.trust(inode)
 
     def leave(self) -> None:
         """Take our mark out of the folder: this node uses it no more."""

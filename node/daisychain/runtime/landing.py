@@ -58,6 +58,9 @@ class Folders(Protocol):
     def placing(self, name: str, inode: int) -> None:
         """The folder with this inode is about to appear under ``jobs/``, and no person drops it."""
 
+    def placed(self) -> None:
+        """It is there."""
+
 
 class BundleLanding:
     """The stages of fetched bundles on this machine's disk, and their place under ``jobs/``."""
@@ -127,7 +130,9 @@ class BundleLanding:
             self._copies.about_to_place(name, stage.digest, facts, self._clock.wall())
             self._folders.placing(name, facts.st_ino)
 
-        return stage.place(self._place.jobs_folder, name, about_to=remember)
+        placed = stage.place(self._place.jobs_folder, name, about_to=remember)
+        self._folders.placed()
+        return placed
 
     def _make_room(self, need_bytes: int, in_use: frozenset[str]) -> None:
         """Remove fetched copies until the bundle fits into the budget, or raise `StorageError`."""

@@ -77,7 +77,11 @@ class Scanner:
 
     def placing(self, name: str, inode: int) -> None:
         """The folder with this inode is about to appear under ``jobs/``, and no person drops it."""
-        self._watch.changes.placing(name, inode)
+        self._watch.placing(name, inode)
+
+    def placed(self) -> None:
+        """It is there: look at once."""
+        self._watch.look_now()
 
     def job_folder(self, digest: str) -> Path | None:
         """Return where the job with these very files lies; None when it is not here."""

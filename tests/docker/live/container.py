@@ -10,6 +10,8 @@ from pathlib import Path
 from docker.engine.engine import Engine
 from support.watched_node import WatchedNode
 
+KILL_S = 30.0
+
 
 @dataclass
 class Container(WatchedNode):
@@ -46,11 +48,17 @@ class Container(WatchedNode):
         (folder,) = (self.state / "runs").iterdir()
         return folder
 
-    # Each of these returns Unix seconds just before it was asked for; the engine's own time is in it. ------
+    # Each of these returns Unix seconds: of the two silent ones those just before they were asked for. ------
 
     def kill(self) -> float:
-        """SIGKILL every process of the container, as a power cut would."""
-        return self._strike("kill", self.id)
+        """SIGKILL every process of the container, as a power cut would; return when its agent was gone.
+
+        Not when it was asked for: until the engine acts upon it the node trains on.
+        """
+        with self.client.witness() as witness:
+            self._strike("kill", self.id)
+            assert witness.gone_within(KILL_S), f"{self.name} was not killed"
+            return time.time()
 
     def pause(self) -> float:
         """Freeze every process of the container."""

@@ -79,6 +79,7 @@ def test_a_trainer_trains_without_it(tmp_path: Path) -> None:
         "def dataset(split):\n    return torch.ones(8, 2) if split == 'train' else None\n"
         "def loss(model, x):\n"
         "    assert 'torch._dynamo.convert_frame' not in sys.modules\n"
+        "    assert 'sympy' not in sys.modules  # a computer algebra system, a second of every start\n"
         "    return model(x).square().mean()\n"
     )
     command = [sys.executable, "-m", "daisychain.cli", "run", "--state-folder", str(tmp_path / "state")]

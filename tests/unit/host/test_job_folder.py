@@ -55,6 +55,18 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
     return Ledger(tmp_path_factory.mktemp("state") / "ledger.json")
 
 
+def test_a_folder_that_appears_whole_need_not_rest_and_only_that_one(tmp_path: Path) -> None:
+    watched = Watched(tmp_path)
+    folder, other = write_job(tmp_path), write_job(tmp_path, "other")
+    watched.folder.trust(folder.stat().st_ino)
+    assert list(watched.scan()) == ["digits"]
+    (folder / "data.csv").write_text("x,y\n3,4\n")
+    assert watched.scan() == {}, "edited, it has to rest like any other"
+    shutil.rmtree(folder)
+    shutil.copytree(other, tmp_path / "third")
+    assert "third" not in watched.scan(), "an inode that is used again is trusted no more"
+
+
 def test_a_job_at_rest_is_found_and_queued(tmp_path: Path, ledger: Ledger) -> None:
     write_job(tmp_path)
     job = Watched(tmp_path).rested()["digits"]

@@ -82,3 +82,23 @@ def test_a_watch_that_waits_ends_when_asked(tmp_path: Path) -> None:
     listening.start()
     watched.stop()
     until(lambda: not listening.is_alive(), 5.0, "it goes on")
+
+
+def test_a_copy_that_was_fetched_is_found_whole_at_once(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    jobs.mkdir()
+    settings = JobFolderSettings(poll_s=60.0, settle_s=60.0)
+    watched = FolderWatch(jobs, ME, ResultBook(tmp_path / "results.json"), settings, SystemClock())
+    look, _ = watched.next(None)
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    (stage / "job.yaml").write_text("kind: python\nfile: net.py\nglobal_batch_size: 4\nsteps: 3\n")
+    (stage / "net.py").write_text("")
+    heard: list[Look] = []
+    listening = threading.Thread(target=lambda: heard.append(watched.next(look)[0]))
+    listening.start()
+    watched.placing("net", stage.stat().st_ino)
+    stage.rename(jobs / "net")
+    watched.look_now()
+    listening.join(5.0)
+    assert [[job.name for job in told.jobs] for told in heard] == [["net"]]

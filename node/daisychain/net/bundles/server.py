@@ -13,6 +13,7 @@ from daisychain.net.bundles.pace import Pace
 from daisychain.net.bundles.paths import PREFIX, BundleKey, parse_path
 from daisychain.net.bundles.settings import BundleSettings
 from daisychain.net.links.handshake import REFUSAL_HEADER, close_reason
+from daisychain.net.links.sockets import drop
 
 STATUS_NOT_HERE = 404
 STATUS_CHANGED = 410
@@ -64,7 +65,7 @@ class BundleServer:
             return _refusal(STATUS_CHANGED, str(error))
         except TimeoutError:
             if request.transport is not None:
-                request.transport.abort()  # a close would wait for the other side to read
+                drop(request.transport)  # a close would wait for the other side to read
             return _refusal(STATUS_NOT_HERE, "it took too long")
 
     async def _send(self, request: web.BaseRequest, data: bytes, *, is_chunk: bool) -> web.StreamResponse:

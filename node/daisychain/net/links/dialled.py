@@ -19,6 +19,7 @@ from daisychain.net.links.handshake import CloseCode, close_reason
 from daisychain.net.links.outbox import Outbox
 from daisychain.net.links.refusals import printable
 from daisychain.net.links.settings import TransportSettings
+from daisychain.net.links.sockets import drop
 from daisychain.wire.codec import PEER_CODEC
 
 
@@ -50,7 +51,7 @@ class DialSocket(ClientWebSocketResponse):
     def abort(self) -> None:
         """Drop the connection without a farewell."""
         if self.connection is not None:
-            self.connection.abort()
+            drop(self.connection)
         self.response.close()  # so that the session forgets it
 
     def timed_out(self) -> bool:

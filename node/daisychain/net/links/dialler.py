@@ -32,7 +32,7 @@ from daisychain.net.links.handshake import (
 )
 from daisychain.net.links.refusals import printable
 from daisychain.net.links.settings import TransportSettings
-from daisychain.net.links.sockets import tune
+from daisychain.net.links.sockets import drop, tune
 from daisychain.net.links.tls import TlsContexts, proven_node_id
 from daisychain.wire.codec import PEER_CODEC
 
@@ -173,7 +173,7 @@ class Dialler:
                 address.host, address.port, ssl=self._contexts.inspect, server_hostname=""
             )
             tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
-            writer.transport.abort()
+            drop(writer.transport)
             der = tls.getpeercert(binary_form=True) if tls is not None else None
             claimed = cluster_id_in(der) if der else None
         if claimed == self._cluster_id:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from daisychain.core.ids import NodeId
+from daisychain.net.links.sockets import drop
 
 # A logger of its own, outside the tree: every refusal is told by the refusal log, once.
 _SILENT = logging.Logger("daisychain.http", level=logging.CRITICAL + 1)
@@ -38,7 +39,7 @@ class Guest:
     def abort(self) -> None:
         """Drop the connection at once."""
         if self.transport is not None:
-            self.transport.abort()
+            drop(self.transport)
         else:
             self.connection.close()
 

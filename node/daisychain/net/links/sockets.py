@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import ipaddress
@@ -99,6 +100,15 @@ def listen(host: str, port: int, backlog: int) -> socket.socket:
         }.get(error.errno or 0, "See `daisychain doctor`.")
         raise NetworkError(f"cannot listen on {Address(host, port)} ({error.strerror})", remedy) from None
     return listener
+
+
+def drop(transport: asyncio.WriteTransport) -> None:
+    """Drop a connection without a farewell, also one that is gone already.
+
+    Python before 3.11.4 raises AttributeError for a TLS connection that has ended.
+    """
+    with contextlib.suppress(AttributeError):
+        transport.abort()
 
 
 def plain_host(host: str) -> str:

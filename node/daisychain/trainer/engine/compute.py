@@ -169,9 +169,10 @@ class Computer:
         sums.samples += piece.samples
         sums.weight.add(float(loss.weight))
         sums.loss.add(loss.sum.item())
-        loss.sum.backward(self._gradient_of(loss.sum, position.samples))  # type: ignore[no-untyped-call]
+        # The same gradient as that of ``backward(scale)``, for which torch imports a computer algebra system.
+        (loss.sum * self._scale_of(loss.sum, position.samples)).backward()  # type: ignore[no-untyped-call]
 
-    def _gradient_of(self, total: torch.Tensor, samples: int) -> torch.Tensor:
+    def _scale_of(self, total: torch.Tensor, samples: int) -> torch.Tensor:
         scale = self._scale
         if scale is None or scale.dtype != total.dtype or scale.device != total.device:
             scale = self._scale = torch.empty((), dtype=total.dtype, device=total.device)

@@ -58,29 +58,43 @@ def footprint(job: LoadedJob) -> Footprint:
 def optimizer_bytes(optimizer: torch.optim.Optimizer) -> int | None:
     """Return the bytes that ``optimizer`` will keep between steps; None when only a real step would tell.
 
-    A copy of it takes one step over tensors that have a shape and no memory. Only torch's own optimizers
-    can be copied for sure, and some of them (Adafactor) read numbers that such tensors do not have.
+    A copy of it takes one step over tensors of two numbers a dimension: what it keeps then is of a tensor's
+    own shape, or a single number, whatever its size; what is of another shape (Adafactor) cannot be told.
+    Only torch's own optimizers can be copied for sure. (Tensors without memory, on torch's device "meta",
+    would do as well, but their first operation imports a computer algebra system: a second of every start.)
     """
     if optimizer.state:  # Adagrad makes its own at once
         return size_of(_kept(optimizer))
     if not type(optimizer).__module__.startswith("torch.optim"):
         return None
     twins: dict[int, torch.Tensor] = {}
+    sizes: dict[int, int] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            twin = torch.empty_like(parameter, device="meta", requires_grad=parameter.requires_grad)
+            shape = [min(size, 2) for size in parameter.shape]
+            twin = torch.zeros(shape, dtype=parameter.dtype, requires_grad=parameter.requires_grad)
             if parameter.requires_grad:
-                twin.grad = torch.empty_like(twin)
+                twin.grad = torch.zeros_like(twin)
             twins[id(parameter)] = twin
+            sizes[id(twin)] = parameter.numel()
     try:
         # With the twins in its memo, deepcopy puts each in the place of the parameter that it was made of.
         tried = copy.deepcopy(optimizer, dict(twins))
         for group in tried.param_groups:
             group["fused"] = False  # keeps the same, and wants numbers
         tried.step()
-    except Exception:  # a step without numbers is not what the optimizer was made for; whatever it raises
+    except Exception:  # a step over zeros is not what the optimizer was made for; whatever it raises
         return None
-    return size_of(_kept(tried))
+    found = 0
+    for twin, state in tried.state.items():
+        for value in state.values():
+            if not isinstance(value, torch.Tensor):
+                continue
+            if value.shape != twin.shape and value.numel() != 1:
+                return None
+            count = sizes[id(twin)] if value.shape == twin.shape else 1
+            found += count * value.element_size()
+    return found
 
 
 def _kept(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
