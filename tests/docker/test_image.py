@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
+
+import pytest
 
 from docker.conftest import IMAGE
 from docker.engine.engine import Engine
@@ -16,9 +17,10 @@ def _sh(docker: Engine, command: str) -> str:
     return docker.docker("run", "--rm", *hard, "--entrypoint", "/bin/sh", IMAGE, "-c", command)
 
 
-def test_the_image_is_within_its_bound(docker: Engine) -> None:
+def test_the_image_is_within_its_bound(docker: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     size = int(docker.docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
-    print(f"{IMAGE}: {size / 1e6:.0f} MB", file=sys.__stderr__)
+    with capsys.disabled():
+        print(f"\n{IMAGE}: {size / 1e6:.0f} MB")
     assert size <= MAX_BYTES
 
 

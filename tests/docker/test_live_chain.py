@@ -15,14 +15,17 @@ from docker.live.container import Container
 from docker.live.job import NAME, counts_of
 from support.progress import go_on_without, next_step_s, trains_together
 
-KILLED_S, SILENT_S = 1.0, 4.0
-"""To the next step of the others, from the agent's death, or from when a silence was asked for: what is
-promised (0.5 s and 2.5 s, 95 times of a hundred), and what an engine takes to do it."""
+SILENT_S = 2.5
+"""To the next step of the others: promised of a silent death. A killed container's network goes with it, at
+once or a moment later, so that a dial after the reset is refused or never answered: it may be one, too."""
+
+ENGINE_S = 1.0
+"""What the engine takes to pause a container, and a machine to come to it."""
 
 
 @pytest.mark.timeout(200, func_only=True)
 def test_a_chain_of_containers_survives_the_kill_the_pause_and_the_cut_of_its_coordinator(
-    docker: Engine,
+    docker: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with live_chain(docker) as chain:
         nodes = chain.up("ada", "bob")
@@ -41,8 +44,9 @@ def test_a_chain_of_containers_survives_the_kill_the_pause_and_the_cut_of_its_co
             _result_is_whole(node)
         assert len({(node.jobs / NAME / "result/model.safetensors").read_bytes() for node in nodes}) == 1
         killed_s, paused_s, cut_s = [next_step_s(witness.journal(NAME), at) for witness, at in struck]
-        print(f"kill {killed_s:.2f} s, pause {paused_s:.2f} s, cut {cut_s:.2f} s")
-        assert killed_s <= KILLED_S and max(paused_s, cut_s) <= SILENT_S
+        with capsys.disabled():
+            print(f"\nto the next step: kill {killed_s:.2f} s, pause {paused_s:.2f} s, cut {cut_s:.2f} s")
+        assert killed_s <= SILENT_S and cut_s <= SILENT_S and paused_s <= SILENT_S + ENGINE_S
 
 
 def _strike(
